@@ -39,7 +39,7 @@ async def main(at: str) -> None:
             message = await anext(aiter(inbox))
             print(f"{late} reads: {message.body.decode()}")
             await message.ack()
-        await asyncio.gather(*(broker.drop(member) for member in members))
+        await broker.drop(members)
 
 
 if __name__ == "__main__":

@@ -43,6 +43,7 @@ async def main(at: str) -> None:
             await say(broker, "nobody", "anna", "hello?")
         except shoal.Unroutable as error:
             print(error)
+        await broker.drop(["im-anna", "im-ben"])
 
 
 if __name__ == "__main__":

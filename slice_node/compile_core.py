@@ -35,6 +35,7 @@ from shoal_slice_node.core_stamp import (  # noqa: E402 - after the path to it
     LIBRARY,
     python_tag,
     read_stamp,
+    sources_digest,
     why_unusable,
     write_stamp,
 )
@@ -90,10 +91,11 @@ def bring_up_to_date(folder: Path) -> str:
         compiler = compiler_of_machine()
         say("compiling the slice node's core, once until it changes: a minute on two quiet cores")
         started_s = monotonic()
+        sources = sources_digest()
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as place:
             made = Path(place) / "made"
             modules = compile_into(made, Path(place), compiler)
-            write_stamp(made, mypyc)
+            write_stamp(made, mypyc, sources)
             shutil.rmtree(folder, ignore_errors=True)
             made.rename(folder)
     return f"compiled {modules} modules of the core in {monotonic() - started_s:.0f} s"

@@ -15,11 +15,13 @@ from shoal.figures import (
     SliceFigures,
     SliceInfo,
 )
+from shoal.gaps import Gap
 from shoal.inbox import Inbox
 from shoal.leases import Backlog, Leases
 from shoal.messages import (
     EARLIEST,
     NOW,
+    Ago,
     BindingDescription,
     Delivery,
     Done,
@@ -76,6 +78,7 @@ from shoal_contract.options import KeyOptions, QueueOptions
 
 __all__ = [
     "Admin",
+    "Ago",
     "Backlog",
     "BadCall",
     "BindingDescription",
@@ -95,6 +98,7 @@ __all__ = [
     "Done",
     "EARLIEST",
     "Fenced",
+    "Gap",
     "Inbox",
     "InvalidName",
     "Joined",

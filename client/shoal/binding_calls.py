@@ -78,7 +78,7 @@ class BindingCalls:
                 else:
                     offsets.update(zip(group, result, strict=True))
             if moved:
-                await self.newer_map(version, moved, backoff, deadline)
+                await self._routing.newer_map(version, moved, backoff, deadline)
             elif left:
                 remaining_s(deadline, "bindings")
         return offsets
@@ -184,13 +184,6 @@ class BindingCalls:
     async def _ask_groups(self, groups: dict[str, list[bytes]], make: MakeRequest) -> dict[str, Any]:
         asked = [(name, make(_checked(keys))) for name, keys in groups.items()]
         return dict(zip(groups, await self._routing.ask(asked), strict=True))
-
-    async def newer_map(self, version: int, errors: Sequence[ShoalError], backoff: Backoff, deadline: float) -> None:
-        """Waits, for a bounded time, until there may be a better map than `version`, which a slice refused."""
-        wait_s = min(backoff.pause_s(), remaining_s(deadline, errors[0].message))
-        needed = max(version, *(error.map_version - 1 for error in errors))
-        self._routing.map.suspect()
-        await self._routing.map.newer_than(needed, wait_s)
 
     def _by_owner(self, keys: Sequence[bytes]) -> dict[str, list[bytes]]:
         owner_of = self._routing.map.current.owner_of

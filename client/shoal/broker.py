@@ -20,9 +20,11 @@ from shoal.binding_verbs import BindingVerbs
 from shoal.connection import Connection
 from shoal.core import publishing
 from shoal.core.known_queues import KnownQueues
+from shoal.core.many import raise_failed
 from shoal.core.publish_requests import publish_terms
 from shoal.core.refusals import deadline_exceeded
 from shoal.dropping import Dropping
+from shoal.gaps import OnGap
 from shoal.inbox import Inbox
 from shoal.key_calls import KeyCalls
 from shoal.limits import CLOSE_S, DEADLINE_S, INBOX_BYTES_MAX
@@ -155,12 +157,14 @@ class Broker(BindingVerbs, QueueVerbs):
     ) -> None:
         """Gives one or many keys options, in the place of those that they have; KeyOptions() takes them away.
 
-        Raises OutOfRange, InvalidName for a direct key (`@queue`).
+        Raises OutOfRange, InvalidName for a direct key (`@queue`). Each key is done by itself: if some fail, this
+        raises the error of the first, whose `failed` has those of all.
         """
-        names = list(check_names("key", keys))
+        names = check_names("key", keys)
         for name in names:
             check_bindable_key(name)
-        await self._keys.configure(names, check_key_options(options), self._deadline(deadline_s))
+        failed = await self._keys.configure(list(names), check_key_options(options), self._deadline(deadline_s))
+        raise_failed(failed, names, {}, "configured", "keys")
 
     async def publish(
         self,
@@ -171,6 +175,7 @@ class Broker(BindingVerbs, QueueVerbs):
         mandatory: bool = False,
         not_before: datetime | float | None = None,
         live: bool = False,
+        ttl: float | None = None,
         deadline_s: float | None = None,
     ) -> Receipt:
         """Publishes one message, which is durable when this returns. Repeats after a lost connection are stored once.
@@ -178,8 +183,10 @@ class Broker(BindingVerbs, QueueVerbs):
         `body`: bytes, bytearray or memoryview, up to 1 MiB. `mandatory`: raise Unroutable if no queue is bound.
         `not_before`: a datetime with a time zone, or Unix time in seconds: the message is kept at once, and published
         when the slice's clock has come to that time, at most a year from now. `live`: give it only to inboxes that are
-        open now, and store nothing; after a lost connection it is not repeated: Unavailable. Raises TooLarge,
-        OutOfRange, Malformed for both at once. Waits while too much is unanswered.
+        open now, and store nothing; after a lost connection it is not repeated: Unavailable. `ttl`: seconds for which
+        it is valid, from when it is published; then it is not delivered any more, and who still had to get it hears of
+        a Gap. Raises TooLarge, OutOfRange, Malformed for `live` with another of them. Waits while too much is
+        unanswered.
         """
         future = await self.publish_soon(
             key,
@@ -188,6 +195,7 @@ class Broker(BindingVerbs, QueueVerbs):
             mandatory=mandatory,
             not_before=not_before,
             live=live,
+            ttl=ttl,
             deadline_s=deadline_s,
         )
         return await future
@@ -201,12 +209,13 @@ class Broker(BindingVerbs, QueueVerbs):
         mandatory: bool = False,
         not_before: datetime | float | None = None,
         live: bool = False,
+        ttl: float | None = None,
         deadline_s: float | None = None,
     ) -> asyncio.Future[Receipt]:
         """Publishes as `publish` does, but returns the future of the receipt as soon as there is room."""
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
-        terms = publish_terms(mandatory, not_before, live)
+        terms = publish_terms(mandatory, not_before, live, ttl)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         await self._routing.publish(publishing.single(key, name, body, headers, terms, deadline, future))
         return future
@@ -220,12 +229,13 @@ class Broker(BindingVerbs, QueueVerbs):
         mandatory: bool = False,
         not_before: datetime | float | None = None,
         live: bool = False,
+        ttl: float | None = None,
         deadline_s: float | None = None,
     ) -> asyncio.Future[Receipt]:
         """Publishes as `publish_soon` does, but raises ResourceExhausted instead of waiting for room."""
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
-        terms = publish_terms(mandatory, not_before, live)
+        terms = publish_terms(mandatory, not_before, live, ttl)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         self._routing.publish_nowait(publishing.single(key, name, body, headers, terms, deadline, future))
         return future
@@ -239,6 +249,7 @@ class Broker(BindingVerbs, QueueVerbs):
         mandatory: bool = False,
         not_before: datetime | float | None = None,
         live: bool = False,
+        ttl: float | None = None,
         deadline_s: float | None = None,
     ) -> Receipt:
         """Publishes messages to one key as one chunk: all or none, at consecutive offsets from the receipt's `offset`.
@@ -248,7 +259,7 @@ class Broker(BindingVerbs, QueueVerbs):
         """
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
-        terms = publish_terms(mandatory, not_before, live)
+        terms = publish_terms(mandatory, not_before, live, ttl)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         await self._routing.publish(publishing.batch(key, name, bodies, headers, terms, deadline, future))
         return await future
@@ -260,6 +271,7 @@ class Broker(BindingVerbs, QueueVerbs):
         *,
         headers: Headers | None = None,
         live: bool = False,
+        ttl: float | None = None,
         deadline_s: float | None = None,
     ) -> Receipt:
         """Publishes to the queue's direct key, `@queue`. Raises Unroutable if there is no such queue."""
@@ -267,7 +279,7 @@ class Broker(BindingVerbs, QueueVerbs):
         deadline = self._deadline(deadline_s)
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         await self._routing.publish(
-            publishing.single(queue, key, body, headers, publish_terms(True, None, live), deadline, future)
+            publishing.single(queue, key, body, headers, publish_terms(True, None, live, ttl), deadline, future)
         )
         return await future
 
@@ -285,13 +297,15 @@ class Broker(BindingVerbs, QueueVerbs):
         window_bytes: int = 0,
         buffer_bytes: int = INBOX_BYTES_MAX,
         drop_repeats: bool = True,
+        on_gap: OnGap | None = None,
         deadline_s: float | None = None,
     ) -> Inbox:
         """Returns an inbox of one or thousands of queues: `async with broker.consume(...) as inbox`.
 
         `window_messages`, `window_bytes`: how much each queue may have unacked on each slice; 0: the slice's default.
         `buffer_bytes`: how much the inbox holds unread. `drop_repeats`: leave out messages that this inbox handed out
-        before. `deadline_s`: default of the inbox's calls. Entering attaches the queues. It raises NoSuchQueue, and
+        before. `on_gap`: is called with each Gap, between the messages before and behind it; without it, gaps are
+        logged. `deadline_s`: default of the inbox's calls. Entering attaches the queues. It raises NoSuchQueue, and
         DeadlineExceeded where a queue's home does not answer; at other slices that are away, queues are attached when
         these are back.
         """
@@ -301,14 +315,21 @@ class Broker(BindingVerbs, QueueVerbs):
         )
         buffer_bytes = arguments.BUFFER_BYTES.check(buffer_bytes)
         check_flag("drop_repeats", drop_repeats)
+        check_callback("on_gap", on_gap)
         seconds = self._seconds(deadline_s)
         names = list(check_names("queue", queues))
-        inbox = Inbox(self._routing, names, window, buffer_bytes, drop_repeats, seconds)
+        inbox = Inbox(self._routing, names, window, buffer_bytes, drop_repeats, seconds, on_gap)
         self._inboxes.add(inbox)
         return inbox
 
     async def pull(
-        self, queue: Name, messages: int, *, lease_ms: int = 0, deadline_s: float | None = None
+        self,
+        queue: Name,
+        messages: int,
+        *,
+        lease_ms: int = 0,
+        on_gap: OnGap | None = None,
+        deadline_s: float | None = None,
     ) -> list[Message]:
         """Takes up to `messages` messages now, fewer if there are fewer (or 2 MiB a slice). Raises NoSuchQueue.
 
@@ -316,14 +337,16 @@ class Broker(BindingVerbs, QueueVerbs):
         (0: no limit). If a pull is cancelled or its deadline passes, the next pull of the queue on this connection
         returns the messages that it took; with a lease, they are given again when the lease ends. If a slice does not
         answer, the messages of the others are returned; if they have none, this waits for it and raises
-        DeadlineExceeded.
+        DeadlineExceeded. `on_gap`: is called with each Gap before this returns; without it, gaps are logged.
         """
+        check_callback("on_gap", on_gap)
         wanted = Wanted(
             encode_name(queue, "queue"),
             arguments.PULL_MESSAGES.check(messages),
             arguments.LEASE_MS.check(lease_ms),
             False,
             self._deadline(deadline_s),
+            on_gap,
         )
         return await self._pulling.pull(wanted)
 

@@ -15,7 +15,7 @@ from shoal.attachments import Attachments
 from shoal.core.cluster_map import ClusterMap
 from shoal.core.refusals import acks_lacking, deadline_exceeded, no_such_queue
 from shoal.dropped_queues import DroppedQueues
-from shoal.ended_queues import EndedQueues
+from shoal.gaps import OnGap, tell_gap
 from shoal.inbox_buffer import InboxBuffer
 from shoal.inbox_slice import InboxSlice
 from shoal.limits import (
@@ -25,6 +25,7 @@ from shoal.limits import (
     DRAIN_LOOK_S,
     MESSAGES_PER_TURN_MAX,
 )
+from shoal.lost_queues import LostQueues
 from shoal.messages import Delivery, Message, check_acked
 from shoal.routing import Routing
 from shoal.window_look import WindowLook
@@ -50,8 +51,10 @@ class Inbox:
         buffer_bytes: int,
         drop_repeats: bool,
         deadline_s: float,
+        on_gap: OnGap | None = None,
     ) -> None:
         self._routing = routing
+        self._on_gap = on_gap
         self._first_queues = queues
         self._window = window
         self._drop_repeats = drop_repeats
@@ -72,7 +75,7 @@ class Inbox:
         """True if the program asked for more and there was nothing left to hand out."""
         telling, wake = routing.telling, self._buffer.changed.set
         self._dropped = DroppedQueues(self._queues, self._home_of, telling, wake, bool(queues))
-        self._lost = EndedQueues(
+        self._lost = LostQueues(
             self._queues, self._home_of, self._attachments_at, self._lose, telling, wake, bool(queues)
         )
         full = (window.window_messages or WINDOW_MESSAGES_DEFAULT, window.window_bytes or WINDOW_BYTES_DEFAULT)
@@ -402,15 +405,20 @@ class Inbox:
     async def _next(self) -> Delivery | None:
         if not self._slices and not self._closed:
             raise self._not_open()
-        while not self._buffer:
-            if self._closed or self._draining:
-                self._ended = True
-                return None
-            self._raise_refusal()
-            self._buffer.changed.clear()
-            await self._buffer.changed.wait()
-        self._look.moving = True
-        return self._buffer.take()
+        while True:
+            while not self._buffer:
+                if self._closed or self._draining:
+                    self._ended = True
+                    return None
+                self._raise_refusal()
+                self._buffer.changed.clear()
+                await self._buffer.changed.wait()
+            self._look.moving = True
+            found = self._buffer.take()
+            if isinstance(found, Delivery):
+                return found
+            queues = [self._queues[handle] for handle in found.handles if handle in self._queues]
+            tell_gap(self._on_gap, found.gap, queues)
 
     def _raise_refusal(self) -> None:
         for part in self._slices.values():

@@ -10,6 +10,7 @@ import contextlib
 from collections import deque
 from collections.abc import Iterator
 
+from shoal.gaps import GapNews
 from shoal.limits import INBOX_EXCESS_BYTES
 from shoal.messages import Delivery
 
@@ -23,8 +24,8 @@ class InboxBuffer:
         self.changed = asyncio.Event()
         """Set with each delivery, and by the inbox when waiting for one may be over; clear it before waiting."""
         self._bytes_max = bytes_max
-        self._deliveries: deque[tuple[Delivery, int]] = deque()
-        """Deliveries with their sizes in bytes."""
+        self._deliveries: deque[tuple[Delivery | GapNews, int]] = deque()
+        """Deliveries, and gaps in their places, with their sizes in bytes."""
         self._answers_awaited = 0
         """The number of calls that wait for an answer. Answers come behind deliveries, so the buffer may exceed its
         bound for these calls."""
@@ -33,10 +34,10 @@ class InboxBuffer:
         self._closed = False
 
     def __bool__(self) -> bool:
-        """Returns whether there is a delivery."""
+        """Returns whether there is a delivery, or a gap."""
         return bool(self._deliveries)
 
-    async def put(self, delivery: Delivery) -> None:
+    async def put(self, delivery: Delivery | GapNews) -> None:
         """Adds a delivery. Waits while the buffer is full. Once closed it forgets the delivery."""
         while self._full:
             self._room.clear()
@@ -48,8 +49,8 @@ class InboxBuffer:
         self.bytes += size_bytes
         self.changed.set()
 
-    def take(self) -> Delivery:
-        """Returns the oldest delivery, and removes it. There must be one."""
+    def take(self) -> Delivery | GapNews:
+        """Returns the oldest delivery, or gap, and removes it. There must be one."""
         delivery, size_bytes = self._deliveries.popleft()
         self.bytes -= size_bytes
         self._room.set()

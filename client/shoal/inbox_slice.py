@@ -21,6 +21,7 @@ from shoal.core.recent_bytes import RecentBytes
 from shoal.core.refusals import deadline_exceeded
 from shoal.core.repeats import Part, Repeats
 from shoal.dropped_queues import DroppedQueues
+from shoal.gaps import GapNews
 from shoal.limits import INBOX_BYTES_MAX, QUEUES_TOLD_MAX
 from shoal.live_messages import LiveDelivery
 from shoal.messages import Delivery
@@ -33,7 +34,7 @@ from shoal_contract.wire import slice_pb2 as wire
 
 _log = logging.getLogger("shoal")
 
-OnDelivery = Callable[[Delivery], Awaitable[None]]
+OnDelivery = Callable[[Delivery | GapNews], Awaitable[None]]
 
 
 class Era:
@@ -169,6 +170,10 @@ class InboxSlice(Consumer):
             self.attachments.lives_ended(response.resets)
         for ended in response.ended:
             self._queue_ended(ended.handle, from_wire(ended.error))
+        for gap in response.gaps:
+            handles = [handle for handle in gap.handles if handle in self._queues]
+            if handles and not self.draining:
+                await self._on_delivery(GapNews(gap, handles))
         deliveries: Sequence[wire.Delivery] = response.deliveries
         if self._held or self.attachments.unconfirmed:
             deliveries = self._of_known_lives(deliveries)

@@ -9,7 +9,6 @@ from shoal.core.backoff import Backoff
 from shoal.core.requests import ConfigureRequest
 from shoal.limits import DECLARES_AT_ONCE_MAX
 from shoal.routing import Routing
-from shoal.waiting import remaining_s
 from shoal_contract.errors import MapOrLeaderChanged, ShoalError
 from shoal_contract.options import KeyOptions
 
@@ -20,29 +19,29 @@ class KeyCalls:
     def __init__(self, routing: Routing) -> None:
         self._routing = routing
 
-    async def configure(self, keys: Sequence[bytes], options: KeyOptions, deadline: float) -> None:
-        """Gives keys these options. Each key is done by itself: if one fails, the others are done all the same, and the
-        first error is raised. Raises DeadlineExceeded: outcome unknown."""
+    async def configure(self, keys: Sequence[bytes], options: KeyOptions, deadline: float) -> dict[bytes, ShoalError]:
+        """Gives keys these options, each by itself. Returns those that failed. DeadlineExceeded: outcome unknown."""
+        failed: dict[bytes, ShoalError] = {}
         for start in range(0, len(keys), DECLARES_AT_ONCE_MAX):
-            await self._configure(list(keys[start : start + DECLARES_AT_ONCE_MAX]), options, deadline)
+            failed |= await self._configure(list(keys[start : start + DECLARES_AT_ONCE_MAX]), options, deadline)
+        return failed
 
-    async def _configure(self, keys: list[bytes], options: KeyOptions, deadline: float) -> None:
+    async def _configure(self, keys: list[bytes], options: KeyOptions, deadline: float) -> dict[bytes, ShoalError]:
         backoff = Backoff(random)
-        first_error: ShoalError | None = None
+        failed: dict[bytes, ShoalError] = {}
         while keys:
             current = self._routing.map.current
             asked = [(current.owner_of(key), ConfigureRequest(key, options, deadline)) for key in keys]
-            moved: list[tuple[bytes, MapOrLeaderChanged]] = []
+            moved: dict[bytes, MapOrLeaderChanged] = {}
             for key, result in zip(keys, await self._routing.ask(asked), strict=True):
                 if isinstance(result, MapOrLeaderChanged):
-                    moved.append((key, result))
+                    moved[key] = result
                 elif isinstance(result, ShoalError):
-                    first_error = first_error or result
-            keys = [key for key, _ in moved]
+                    failed[key] = result
+            keys = list(moved)
             if moved:
-                wait_s = min(backoff.pause_s(), remaining_s(deadline, moved[0][1].message))
-                needed = max(current.version, *(error.map_version - 1 for _, error in moved))
-                self._routing.map.suspect()
-                await self._routing.map.newer_than(needed, wait_s)
-        if first_error is not None:
-            raise first_error
+                try:
+                    await self._routing.newer_map(current.version, list(moved.values()), backoff, deadline)
+                except ShoalError as error:
+                    return failed | dict.fromkeys(moved, error)
+        return failed

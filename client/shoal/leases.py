@@ -13,8 +13,10 @@ from typing import NamedTuple
 from shoal.broker import Broker
 from shoal.core.merging import living_parts
 from shoal.core.refusals import no_such_queue
+from shoal.gaps import OnGap, tell_gap
 from shoal.limits import LEASE_BACKLOGS_MAX, LEASE_LOOK_S, LEASE_REGROUP_S, PULL_BYTES_MAX
 from shoal.messages import Delivery, Done, Message
+from shoal.telling import check_callback
 from shoal.transport.base import Method, Request, Response
 from shoal.transport.methods import ACK, NACK, PULL
 from shoal.waiting import remaining_s
@@ -94,6 +96,7 @@ class Leases:
         *,
         lease_ms: int,
         bytes_max: int = PULL_BYTES_MAX,
+        on_gap: OnGap | None = None,
         deadline_s: float | None = None,
     ) -> list[Message]:
         """Takes up to `messages` messages now, about `bytes_max` bytes of bodies, for `lease_ms` milliseconds (> 0).
@@ -101,7 +104,9 @@ class Leases:
         Ack them with `Leases.ack`, or give them back with `Leases.nack`; their own `ack` and `nack` do not work. If a
         slice fails, the messages of the others are returned; if they have none, this raises Unavailable. Raises
         NoSuchQueue, OutOfRange. A call that fails may have taken messages: they come again when their lease ends.
+        `on_gap`: as in `Broker.pull`.
         """
+        check_callback("on_gap", on_gap)
         messages = PULL_MESSAGES.check(messages)
         lease_ms = LEASE_MS.within(1, LEASE_MS.high).check(lease_ms)
         bytes_max = PULL_BYTES.check(bytes_max)
@@ -120,7 +125,7 @@ class Leases:
                 queue=name, messages_max=left, bytes_max=min(left_bytes, PULL_BYTES_MAX), lease_ms=lease_ms
             )
             try:
-                taken = await self._pull_from(slice_name, pull, deadline)
+                taken = await self._pull_from(slice_name, pull, on_gap, deadline)
             except ShoalError:
                 if found:
                     break  # The caller gets what was taken.
@@ -206,11 +211,15 @@ class Leases:
             return acks
         return ()
 
-    async def _pull_from(self, slice_name: str, pull: wire.Pull, deadline: float) -> list[Message]:
+    async def _pull_from(
+        self, slice_name: str, pull: wire.Pull, on_gap: OnGap | None, deadline: float
+    ) -> list[Message]:
         try:
             answer = await self._calls.ask_slice(lambda: slice_name, PULL, wire.PullRequest(pull=pull), deadline)
         except NoSuchQueue:
             return []  # The queue was dropped since.
+        for gap in answer.gaps:
+            tell_gap(on_gap, gap, (pull.queue,))
         found: list[Message] = []
         for item in answer.deliveries:
             first: int = item.low

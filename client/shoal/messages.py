@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import ceil
 from types import TracebackType
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from shoal.limits import DELIVERY_OVERHEAD_BYTES, PROCESS_RETRY_S
-from shoal_contract.arguments import LAST_MESSAGES, OFFSET, RETRY_AFTER_S, START_VALUE, check_delay_ms
+from shoal_contract.arguments import AGO_S, LAST_MESSAGES, OFFSET, RETRY_AFTER_S, START_VALUE, check_delay_ms
 from shoal_contract.errors import ShoalError
 from shoal_contract.names import Name, text
 from shoal_contract.options import PLAIN, KeyOptions, QueueOptions
@@ -22,12 +23,17 @@ from shoal_contract.wire.common_pb2 import Chunk
 
 
 class Start(NamedTuple):
-    """Says where a bind begins. Use NOW, EARLIEST, Last(n) or Offset(n)."""
+    """Says where a bind begins. Use NOW, EARLIEST, Last(n), Ago(seconds) or Offset(n)."""
 
     start: wire.Start.ValueType
     """Where to begin: a number of the wire's enumeration `Start`."""
     value: int = 0
-    """The number that Last or Offset was given; else 0."""
+    """The number that Last or Offset was given, Ago in milliseconds; else 0."""
+
+    def recovered(self, first: int) -> bool:
+        """Returns whether a bind that began at `first`, as it returned, begins no later than it was asked to: False
+        only for Offset(n) where the key did not keep n any more. What lies between is gone."""
+        return self.start != wire.START_OFFSET or first <= self.value
 
 
 NOW: Final = Start(wire.START_UNSPECIFIED)
@@ -43,11 +49,24 @@ def Last(messages: int) -> Start:  # noqa: N802 - reads as the value it is
 
 
 def Offset(offset: int) -> Start:  # noqa: N802 - reads as the value it is
-    """Starts at `offset` (>= 0). Raises TypeError, OutOfRange."""
+    """Starts at `offset` (>= 0), or where the key begins if it does not keep that one any more (`Start.recovered`).
+    Raises TypeError, OutOfRange."""
     return Start(wire.START_OFFSET, OFFSET.check(offset))
 
 
-_NAMED: Final = {"now": "shoal.NOW", "earliest": "shoal.EARLIEST", "last": "shoal.Last(n)", "offset": "shoal.Offset(n)"}
+def Ago(seconds: float) -> Start:  # noqa: N802 - reads as the value it is
+    """Starts with the first message, of those that the key still keeps, that was published in the last `seconds` (> 0).
+    Raises TypeError, OutOfRange."""
+    return Start(wire.START_AGE, ceil(AGO_S.check(seconds) * 1000))
+
+
+_NAMED: Final = {
+    "now": "shoal.NOW",
+    "earliest": "shoal.EARLIEST",
+    "last": "shoal.Last(n)",
+    "ago": "shoal.Ago(seconds)",
+    "offset": "shoal.Offset(n)",
+}
 
 
 def check_start(start: object) -> Start:
@@ -147,7 +166,8 @@ class Delivery:
     """Holds consecutive messages of one key, once for all the queues that get them.
 
     `first` and `end`: offsets first <= offset < end. `time_ms`: the leader's time of the publish, milliseconds since
-    1970. `redelivered`: how often they were delivered before to any of the queues, as far as the slice knows.
+    1970. `expires_ms`: when they expire, by the same clock; 0: never. `redelivered`: how often they were delivered
+    before to any of the queues, as far as the slice knows.
     """
 
     live: ClassVar[bool] = False
@@ -159,6 +179,7 @@ class Delivery:
         "_chunk_first",
         "_consumers",
         "end",
+        "expires_ms",
         "first",
         "key_bytes",
         "redelivered",
@@ -172,6 +193,7 @@ class Delivery:
         self.first = first
         self.end = end
         self.time_ms = item.time_ms
+        self.expires_ms = item.expires_ms
         self.redelivered = item.redelivered
         self._chunk = chunk
         self._chunk_first = item.first
@@ -315,6 +337,11 @@ class Message:
     def time_ms(self) -> int:
         """Returns the leader's time of the publish, milliseconds since 1970."""
         return self._delivery.time_ms
+
+    @property
+    def expires_ms(self) -> int:
+        """Returns when the message expires, by the leader's clock, milliseconds since 1970; 0: never."""
+        return self._delivery.expires_ms
 
     @property
     def redelivered(self) -> int:

@@ -20,6 +20,7 @@ from shoal.ack_sender import AckSender
 from shoal.core.acks import not_acked
 from shoal.core.frames import PullFrame
 from shoal.core.refusals import no_such_queue
+from shoal.gaps import OnGap, tell_gap
 from shoal.homes import Homes
 from shoal.late_messages import LateMessages, Taken
 from shoal.limits import PULL_BYTES_MAX, PULL_PATIENCE_S
@@ -85,6 +86,7 @@ class Wanted(NamedTuple):
     lease_ms: int
     peek: bool
     deadline: float
+    on_gap: OnGap | None = None
 
     @property
     def kept(self) -> bool:
@@ -155,7 +157,7 @@ class Pulling:
         )
 
         def on_late(answer: wire.Answer) -> None:
-            self._too_late(wanted, self._taken(session, wanted.queue, answer))
+            self._too_late(wanted, self._taken(session, wanted, answer))
 
         future: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
         await session.asked(PullFrame(pull, wanted.deadline, future, on_late))
@@ -168,7 +170,7 @@ class Pulling:
                 continue
             del asking.answers[name]
             try:
-                asking.found += self._taken(self._routing.session(name), asking.wanted.queue, answer.result())
+                asking.found += self._taken(self._routing.session(name), asking.wanted, answer.result())
             except NoSuchQueue:
                 if name == asking.home and not asking.found:
                     raise no_such_queue(asking.wanted.queue) from None
@@ -181,20 +183,22 @@ class Pulling:
             return  # It was not sent, or PullFrame.answered keeps its messages.
         if answer.exception() is None:
             session = self._routing.session(slice_name)
-            self._too_late(wanted, self._taken(session, wanted.queue, answer.result()))
+            self._too_late(wanted, self._taken(session, wanted, answer.result()))
 
     def _too_late(self, wanted: Wanted, taken: Sequence[Taken]) -> None:
         if wanted.kept:
             self._late.keep(wanted.queue, taken)
 
-    def _taken(self, session: SliceSession, queue: bytes, answer: wire.Answer) -> list[Taken]:
+    def _taken(self, session: SliceSession, wanted: Wanted, answer: wire.Answer) -> list[Taken]:
         acker = self._ackers.get(session.slice_name)
         if acker is None:
             acker = self._ackers[session.slice_name] = PullAcker(session, self._routing.telling.error)
+        for gap in answer.pulled.gaps:
+            tell_gap(wanted.on_gap, gap, (wanted.queue,))
         found: list[Taken] = []
         for item in answer.pulled.deliveries:
             first: int = item.low
-            delivery = Delivery(item, first, item.to, parse_chunk(item.chunk), (queue,), acker)
+            delivery = Delivery(item, first, item.to, parse_chunk(item.chunk), (wanted.queue,), acker)
             found += [Taken(message, session, session.stream_number) for message in delivery.messages()]
         return found
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from random import random
 from typing import Any
 
@@ -25,7 +25,7 @@ from shoal.slice_session import SliceSession
 from shoal.telling import Telling
 from shoal.transport.base import Transport
 from shoal.waiting import remaining_s
-from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
+from shoal_contract.errors import MapOrLeaderChanged, ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.partition_hash import partition_of
 from shoal_runtime.tasks import Tasks
 
@@ -146,6 +146,15 @@ class Routing:
             for future in futures:
                 future.cancel()
             raise
+
+    async def newer_map(
+        self, version: int, errors: Sequence[MapOrLeaderChanged], backoff: Backoff, deadline: float
+    ) -> None:
+        """Waits, for a bounded time, until there may be a better map than `version`, which a slice refused."""
+        wait_s = min(backoff.pause_s(), remaining_s(deadline, errors[0].message))
+        needed = max(version, *(error.map_version - 1 for error in errors))
+        self.map.suspect()
+        await self.map.newer_than(needed, wait_s)
 
     async def flush(self) -> None:
         """Waits until everything under way is answered."""

@@ -356,7 +356,8 @@ class SliceSession:
                 self._heard()
             for answer in response.answers:
                 self._answer(answer)
-            if response.deliveries or response.resets or response.ended or self._consumer.holding:
+            news = response.deliveries or response.resets or response.ended or response.gaps
+            if news or self._consumer.holding:
                 self._delivering = True
                 try:
                     await self._consumer.delivered(response)

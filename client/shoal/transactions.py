@@ -59,13 +59,13 @@ class Transaction:
     Unavailable, if it is not known whether it was done. Keys that begin with the same tag, `{room-7}`, lie together.
     """
 
-    def __init__(self, routing: Routing, homes: Homes, known: KnownQueues, seconds: Callable[[], float]) -> None:
-        """`seconds`: returns the deadline, event loop time; called when the block ends."""
+    def __init__(self, routing: Routing, homes: Homes, known: KnownQueues, deadline: Callable[[], float]) -> None:
+        """`deadline`: returns the deadline, event loop time; called when the block ends."""
         self._routing = routing
         self._homes = homes
         self._known = known
         self._bindings = BindingCalls(routing, homes, known)
-        self._deadline = seconds
+        self._deadline = deadline
         self._steps: list[Step | Acks] = []
         self._acked: list[Message | Delivery] = []
         self._first: tuple[str, str] | None = None
@@ -93,7 +93,7 @@ class Transaction:
 
     def declare(self, queues: Name | Iterable[Name], options: QueueOptions = DURABLE) -> None:
         """Declares one or many queues, as `Broker.declare` does. Their home must be this slice: a queue whose name
-        begins with the keys' tag has its home there. Raises CrossSlice; refused with Conflict."""
+        begins with the keys' tag has its home there. Raises CrossSlice; the end of the block raises Conflict."""
         names = check_names("queue", queues)
         check_queue_options(options)
         for queue in names:
@@ -128,7 +128,8 @@ class Transaction:
 
     def bind(self, queue: Name, keys: Name | Iterable[Name], *, start: Start = NOW) -> TransactionResult[Any]:
         """Binds a queue to keys, as `Broker.bind` does; the queue may have its home elsewhere. The result is the first
-        offset that will be seen, or key -> offset. Raises CrossSlice; refused with NoSuchQueue, OutOfRange."""
+        offset that will be seen, or key -> offset. Raises CrossSlice. The end of the block raises
+        NoSuchQueue, OutOfRange."""
         check_start(start)
         return self._bindings_step(queue, keys, lambda *named: BindRequest(named[0], named[1], start, named[2]))
 
@@ -144,7 +145,7 @@ class Transaction:
 
     def unbind(self, queue: Name, keys: Name | Iterable[Name], *, discard: bool = False) -> TransactionResult[Any]:
         """Ends bindings, as `Broker.unbind` does. The result is the first offset that will not be seen (0: was not
-        bound), or key -> offset. Raises CrossSlice; refused with NoSuchQueue."""
+        bound), or key -> offset. Raises CrossSlice. The end of the block raises NoSuchQueue."""
         check_flag("discard", discard)
         return self._bindings_step(queue, keys, lambda *named: UnbindRequest(named[0], named[1], discard, named[2]))
 
@@ -156,12 +157,13 @@ class Transaction:
         headers: Mapping[str, Body] | None = None,
         mandatory: bool = False,
         not_before: datetime | float | None = None,
+        ttl: float | None = None,
     ) -> TransactionResult[Receipt]:
         """Publishes one message, as `Broker.publish` does. The result is its receipt. Raises CrossSlice, TooLarge;
-        refused with Unroutable if `mandatory` and no queue is bound, by a bind of the same transaction either."""
+        the end of the block raises Unroutable if `mandatory` and no queue is bound, by this transaction either."""
         name, data = encode_name(key, "key"), check_body(body)
         fields = None if headers is None else check_headers(headers)
-        terms = publish_terms(mandatory, not_before)
+        terms = publish_terms(mandatory, not_before, False, ttl)
         result: TransactionResult[Receipt] = TransactionResult()
 
         def make(deadline: float, slot: Slot) -> Request:
@@ -172,8 +174,8 @@ class Transaction:
         return result
 
     def ack(self, *messages: Message | Delivery) -> None:
-        """Acks messages or deliveries of this slice. Refused with Conflict if one of them is acked already, by any
-        consumer: so of all that were given a message, one transaction with its ack is done. Raises CrossSlice."""
+        """Acks messages or deliveries of this slice. Raises CrossSlice; the end of the block raises Conflict if one of
+        them is acked already, by any consumer: of all that got a message, one transaction with its ack is done."""
         check_acked(messages)
         for one in messages:
             queues = [one.queue_bytes] if isinstance(one, Message) else one.queues_bytes
@@ -183,7 +185,8 @@ class Transaction:
         self._acked += messages
 
     def ack_done(self, queue: Name, done: Iterable[Done]) -> None:
-        """Acks messages by key and offsets, whichever consumer has them, as `Leases.ack` does; refused as with `ack`.
+        """Acks messages by key and offsets, whichever consumer has them, as `Leases.ack` does; the end of the
+        block raises Conflict as with `ack`.
         Raises OutOfRange, CrossSlice."""
         name = encode_name(queue, "queue")
         named = [(encode_name(one.key, "key"), OFFSET.check(one.first), OFFSET.check(one.end)) for one in done]
@@ -259,7 +262,7 @@ class Transaction:
                 await self._send(slice_name, lives, deadline)
                 break
             except MapOrLeaderChanged as error:
-                await self._bindings.newer_map(version, [error], backoff, deadline)
+                await self._routing.newer_map(version, [error], backoff, deadline)
             except (NoSuchQueue, Conflict):
                 if not believed:
                     raise

@@ -29,11 +29,12 @@ from shoal_contract.limits import (
     PROCESS_BYTES_MAX,
     PULL_LEASE_MS_MAX,
     TIME_S_MAX,
+    TTL_MS_MAX,
     U32_MAX,
     WINDOW_BYTES_MAX,
     WINDOW_MESSAGES_MAX,
 )
-from shoal_contract.names import Name, encode_name
+from shoal_contract.names import OWN_HEADERS, Name, encode_name, show
 
 Body = bytes | bytearray | memoryview
 """The types that are taken for a body. Those other than bytes are copied."""
@@ -114,6 +115,7 @@ HISTORY_MESSAGES: Final = Whole("history_messages", 0, (1 << 53) - 1)
 HISTORY_AGE_S: Final = Whole("history_age_s", 0, U32_MAX)
 CAPACITY_MESSAGES: Final = Whole("capacity_messages", 0, (1 << 53) - 1)
 CAPACITY_BYTES: Final = Whole("capacity_bytes", 0, (1 << 53) - 1)
+POLICY: Final = OneOf("policy", ("reject", "drop_oldest"))
 EXCLUSIVE: Final = OneOf("exclusive", ("none", "newest", "oldest"))
 WINDOW_MESSAGES: Final = Whole("window_messages", 0, WINDOW_MESSAGES_MAX)
 WINDOW_BYTES: Final = Whole("window_bytes", 0, WINDOW_BYTES_MAX)
@@ -125,6 +127,9 @@ OFFSET: Final = Whole("offset", 0, (1 << 63) - 1)
 START_VALUE: Final = Whole("the value of start", 0, (1 << 63) - 1)
 LAST_MESSAGES: Final = Whole("messages", 0, (1 << 63) - 1)
 PAGE_ITEMS: Final = Whole("limit", 1, LIST_ITEMS_MAX)
+TTL_MS: Final = Whole("ttl_ms", 0, TTL_MS_MAX)
+TTL_S: Final = Seconds("ttl", TTL_MS_MAX / 1000)
+AGO_S: Final = Seconds("seconds", U32_MAX)
 DELAY_S: Final = Seconds("delay_s", NACK_DELAY_MS_MAX / 1000)
 RETRY_AFTER_S: Final = Seconds("retry_after_s", NACK_DELAY_MS_MAX / 1000, zero=True)
 DEADLINE_S: Final = Seconds("deadline_s", DEADLINE_S_MAX)
@@ -240,7 +245,8 @@ def check_bodies(value: object) -> list[bytes]:
 
 
 def check_headers(value: object) -> dict[str, bytes] | None:
-    """Returns one message's headers, or None if there are none. Raises TypeError, Malformed, TooLarge."""
+    """Returns one message's headers, or None if there are none. Raises TypeError, Malformed, TooLarge; InvalidName for
+    one that begins with `shoal-`: only Shoal sets those, in dead letters."""
     if value is None:
         return None
     if not isinstance(value, Mapping):
@@ -267,6 +273,9 @@ def check_headers_of_each(value: object, bodies: int) -> list[dict[str, bytes] |
 def _header_name(name: object) -> str:
     if not isinstance(name, str):
         raise TypeError(f"header name must be str, not {_kind(name)}")
+    if name.startswith(OWN_HEADERS):
+        shown = show(name[:NAME_BYTES_MAX].encode(errors="replace"))
+        raise InvalidName(f"header {shown} begins with {OWN_HEADERS}: such headers are Shoal's own", subject=shown)
     return check_text("header name", name)
 
 

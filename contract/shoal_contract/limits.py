@@ -129,3 +129,6 @@ assert RUN_BYTES == PRODUCER_BYTES
 assert PARTITIONS_DEFAULT <= PARTITIONS_MAX
 assert WINDOW_MESSAGES_DEFAULT <= WINDOW_MESSAGES_MAX
 assert WINDOW_BYTES_DEFAULT <= WINDOW_BYTES_MAX
+
+TTL_MS_MAX: Final = 366 * 86_400_000
+"""The longest time to live of a message: a year. A longer one is most likely in another unit."""

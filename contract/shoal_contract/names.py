@@ -7,6 +7,8 @@ from shoal_contract.limits import NAME_BYTES_MAX
 
 Name = str | bytes
 DIRECT_PREFIX = b"@"
+OWN_HEADERS = "shoal-"
+"""Begins the names of the headers that only Shoal sets, in dead letters."""
 
 
 def text(name: bytes) -> str:

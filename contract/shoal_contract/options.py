@@ -117,6 +117,9 @@ def _shown(value: int | Name) -> str:
 _EXCLUSIVE = arguments.EXCLUSIVE.words
 """The words of `exclusive`, by their number on the wire."""
 
+_POLICIES = arguments.POLICY.words
+"""The words of `policy`, by their number on the wire."""
+
 DURABLE = QueueOptions()
 """The options of a queue that is declared without any."""
 
@@ -127,13 +130,18 @@ class KeyOptions:
 
     `history_messages`, `history_age_s`: the key keeps its last so many messages, and those of the last so many seconds,
     even if every queue has them, or none is bound. `capacity_messages`, `capacity_bytes`: at most so much is kept, with
-    what queues still have to get; a publish beyond is refused with ResourceExhausted. 0 each: none, or no limit.
+    what queues still have to get. 0 each: none, or no limit.
+
+    `policy`: what becomes of a publish beyond the capacity. "reject": it is refused with ResourceExhausted.
+    "drop_oldest": the key's oldest messages make room, whole chunks; queues that still had to get them are told of a
+    gap.
     """
 
     history_messages: int = 0
     history_age_s: int = 0
     capacity_messages: int = 0
     capacity_bytes: int = 0
+    policy: str = "reject"
 
     def check(self) -> KeyOptions:
         """Returns these options. Raises TypeError, OutOfRange; the message names the option."""
@@ -142,16 +150,29 @@ class KeyOptions:
             arguments.HISTORY_AGE_S.check(self.history_age_s),
             arguments.CAPACITY_MESSAGES.check(self.capacity_messages),
             arguments.CAPACITY_BYTES.check(self.capacity_bytes),
+            arguments.POLICY.check(self.policy),
         )
         if 0 < checked.capacity_messages <= checked.history_messages:
             raise OutOfRange(
                 f"capacity_messages is {checked.capacity_messages}; it needs more than history_messages,"
-                f" {checked.history_messages}: else nothing could be published once the history is full",
+                f" {checked.history_messages}: else the history would not fit",
                 subject="capacity_messages",
                 limit=checked.history_messages + 1,
                 value=checked.capacity_messages,
             )
+        if checked.drops_oldest and not (checked.capacity_messages or checked.capacity_bytes):
+            raise OutOfRange(
+                "policy is drop_oldest and the key has no capacity: nothing would ever be dropped; give"
+                " capacity_messages or capacity_bytes",
+                subject="policy",
+                limit=1,
+            )
         return checked
+
+    @property
+    def drops_oldest(self) -> bool:
+        """Returns whether the oldest messages make room for a publish beyond the capacity."""
+        return self.policy == "drop_oldest"
 
     @property
     def keeps_history(self) -> bool:
@@ -160,14 +181,26 @@ class KeyOptions:
 
     @staticmethod
     def of_wire(options: common_pb2.KeyOptions) -> KeyOptions:
-        """Returns the options that a frame holds."""
+        """Returns the options that a frame holds. Raises Malformed for a number that stands for nothing here."""
+        if not 0 <= options.policy < len(_POLICIES):
+            raise Malformed(f"policy is {options.policy}: unknown to this version", subject="policy")
         return KeyOptions(
-            options.history_messages, options.history_age_s, options.capacity_messages, options.capacity_bytes
+            options.history_messages,
+            options.history_age_s,
+            options.capacity_messages,
+            options.capacity_bytes,
+            _POLICIES[options.policy],
         )
 
     def to_wire(self) -> common_pb2.KeyOptions:
         """Returns the options as a frame holds them."""
-        return common_pb2.KeyOptions(**asdict(self))
+        return common_pb2.KeyOptions(
+            history_messages=self.history_messages,
+            history_age_s=self.history_age_s,
+            capacity_messages=self.capacity_messages,
+            capacity_bytes=self.capacity_bytes,
+            policy=common_pb2.Policy.ValueType(_POLICIES.index(self.policy)),
+        )
 
 
 PLAIN = KeyOptions()

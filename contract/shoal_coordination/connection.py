@@ -19,6 +19,7 @@ from shoal_coordination.channels import CHANNEL_OPTIONS, Credentials, log_in_req
 from shoal_coordination.etcd_errors import login_is_off
 from shoal_coordination.options import EtcdOptions
 from shoal_coordination.wire import rpc_pb2_grpc as services
+from shoal_runtime.channels import open_channel
 
 
 class Endpoint:
@@ -27,10 +28,7 @@ class Endpoint:
     def __init__(self, address: str, options: EtcdOptions, credentials: grpc.ChannelCredentials | None) -> None:
         self.address = address
         self._options = options
-        if credentials is None:
-            self._channel = grpc.aio.insecure_channel(address, CHANNEL_OPTIONS)
-        else:
-            self._channel = grpc.aio.secure_channel(address, credentials, CHANNEL_OPTIONS)
+        self._channel = open_channel(address, CHANNEL_OPTIONS, credentials)
         self.kv = services.KVStub(self._channel)
         self.watch = services.WatchStub(self._channel)
         self.lease = services.LeaseStub(self._channel)

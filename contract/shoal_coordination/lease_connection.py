@@ -18,6 +18,7 @@ from shoal_coordination.etcd_errors import login_is_off, token_is_stale, transla
 from shoal_coordination.options import EtcdOptions
 from shoal_coordination.wire import rpc_pb2 as wire
 from shoal_coordination.wire import rpc_pb2_grpc as services
+from shoal_runtime.channels import open_blocking_channel
 
 # One request and one answer of a stream look like a single call on the wire. A single call waits in the calling thread,
 # without the interpreter's lock; a stream needs two more threads, which a busy process may keep from running.
@@ -78,10 +79,7 @@ class _Channel:
         self.address = address
         self.answered = False
         self._options = options
-        if credentials is None:
-            self._channel = grpc.insecure_channel(address, CHANNEL_OPTIONS)
-        else:
-            self._channel = grpc.secure_channel(address, credentials, CHANNEL_OPTIONS)
+        self._channel = open_blocking_channel(address, CHANNEL_OPTIONS, credentials)
         self._keep_alive = self._channel.unary_unary(
             _KEEP_ALIVE,
             request_serializer=wire.LeaseKeepAliveRequest.SerializeToString,

@@ -4,7 +4,8 @@
   number of unread messages, by room, and costs nothing while it is not looked at.
 - `tab-NAME-ID` is transient: one open page. Its backlog is what the page has not confirmed, so a page that comes back
   within a minute has lost nothing.
-- `keeper-ROOM` is durable and never read: it makes the room keep its messages, so that a new member sees the last ones.
+
+A room's key is configured to keep its last 50 messages, so that a new member sees them.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ def room_key(room: str) -> str:
     return f"room-{room}"
 
 
-def direct_key(person: str) -> str:
-    return f"direct-{person}"
+def private_key(person: str) -> str:
+    return f"private-{person}"
 
 
 class Tab:
@@ -53,7 +54,7 @@ class Tab:
         await self._broker.declare(self._mine)
         await self._broker.declare(self.queue, shoal.QueueOptions(expires_after_s=TAB_LIVES_S))
         for queue in (self._mine, self.queue):
-            await self._broker.bind(queue, direct_key(self.person))
+            await self._broker.bind(queue, private_key(self.person))
         unread = await self.unread()
         for room in unread:
             await self._broker.bind(self.queue, room_key(room), start=shoal.Last(HISTORY))
@@ -61,9 +62,8 @@ class Tab:
 
     async def join(self, room: str) -> None:
         """Joins a room; its last messages come to this page. Joining twice changes nothing."""
-        key, keeper = room_key(checked(room)), f"keeper-{room}"
-        await self._broker.declare(keeper)
-        await self._broker.bind(keeper, key)
+        key = room_key(checked(room))
+        await self._broker.configure(key, shoal.KeyOptions(history_messages=HISTORY))
         await self._broker.bind(self.queue, key, start=shoal.Last(HISTORY))
         await self._broker.bind(self._mine, key)
 
@@ -80,7 +80,7 @@ class Tab:
     async def tell(self, person: str, text: str, id: str) -> None:
         """Says something to one person. Raises shoal.Unroutable if there is no such person."""
         headers = {"from": self.person.encode(), "id": id.encode(), "to": checked(person).encode()}
-        await self._broker.publish(direct_key(person), text.encode(), headers=headers, mandatory=True)
+        await self._broker.publish(private_key(person), text.encode(), headers=headers, mandatory=True)
 
     async def unread(self) -> dict[str, int]:
         """Returns how many messages of each joined room the person has not read."""

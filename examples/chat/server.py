@@ -150,7 +150,7 @@ async def main() -> None:
         at = given.at or (await stack.enter_async_context(LocalCluster(given.data, slices=2))).redirector
         config = uvicorn.Config(application(at), host, int(port), log_level="warning", ws="wsproto")
         server = uvicorn.Server(config)
-        print(f"chat at http://{given.listen}/ (Ctrl-C ends it)", flush=True)
+        print(f"chat at http://{given.listen}/ (Ctrl-C ends it); its cluster: shoal status --at {at}", flush=True)
         await server.serve()
 
 

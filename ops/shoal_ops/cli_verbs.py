@@ -33,6 +33,13 @@ class Exclusive(StrEnum):
     OLDEST = "oldest"
 
 
+class Policy(StrEnum):
+    """Names the values of the option `policy`."""
+
+    REJECT = "reject"
+    DROP_OLDEST = "drop_oldest"
+
+
 @commands.command()
 def status(at: At = AT_DEFAULT, as_json: Json = False) -> None:
     """Show the map's version and, for every slice, whether it answers, its version, its core and its trouble."""
@@ -116,21 +123,30 @@ def configure(
             "--capacity-messages",
             min=0,
             max=CAPACITY_MESSAGES.high,
-            help="Refuse publishes beyond so many messages kept; 0: no limit.",
+            help="At most so many messages are kept; 0: no limit. --policy says what becomes of a publish beyond.",
         ),
     ] = 0,
     capacity_bytes: Annotated[
         int,
-        typer.Option("--capacity-bytes", min=0, max=CAPACITY_BYTES.high, help="The same, in bytes of bodies."),
+        typer.Option(
+            "--capacity-bytes",
+            min=0,
+            max=CAPACITY_BYTES.high,
+            help="Refuse publishes beyond so many bytes of bodies kept; 0: no limit.",
+        ),
     ] = 0,
+    policy: Annotated[
+        Policy,
+        typer.Option("--policy", help="Beyond the capacity: refuse the publish, or let the oldest messages go."),
+    ] = Policy.REJECT,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Give keys a history and a capacity, in the place of what they have; without options, take them away."""
-    from shoal_ops.commands import verbs
+    from shoal_ops.commands import many
 
-    options = KeyOptions(history_messages, history_age_s, capacity_messages, capacity_bytes)
-    exits.run(verbs.configure(at, keys, options, as_json))
+    options = KeyOptions(history_messages, history_age_s, capacity_messages, capacity_bytes, policy.value)
+    raise typer.Exit(exits.run(many.configure(at, keys, options, as_json)))
 
 
 @commands.command()
@@ -142,7 +158,7 @@ def bind(
         typer.Option(
             metavar="FROM",
             callback=checked_start,
-            help="Where to begin: now, earliest (all still kept), last=N messages, offset=N.",
+            help="Where to begin: now, earliest (all still kept), last=N messages, ago=SECONDS, offset=N.",
         ),
     ] = "now",
     at: At = AT_DEFAULT,
@@ -185,13 +201,17 @@ def publish(
     live: Annotated[
         bool, typer.Option("--live", help="Only to those that consume now: nothing is stored, and it may be lost.")
     ] = False,
+    ttl: Annotated[
+        float | None,
+        typer.Option("--ttl", metavar="SECONDS", help="It is valid for so long; then it is not delivered any more."),
+    ] = None,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Publish one message; durable when this returns, unless it is live."""
     from shoal_ops.commands import verbs
 
-    exits.run(verbs.publish(at, key, body, mandatory, live, checked_time(not_before), as_json))
+    exits.run(verbs.publish(at, key, body, mandatory, live, checked_time(not_before), ttl, as_json))
 
 
 @commands.command()
@@ -260,15 +280,14 @@ def transaction(
 
     The file has one command in each line, written as for a shell; lines that begin with # are left out:
 
-    declare QUEUE... [--expires-after-s N], configure KEY... [--history-messages N] [--history-age-s N]
-    [--capacity-messages N] [--capacity-bytes N], bind QUEUE KEY... [--start FROM], unbind QUEUE KEY... [--discard],
-    publish KEY BODY [--mandatory], ack QUEUE KEY OFFSET or FIRST-LAST.
+    declare QUEUE..., configure KEY..., bind QUEUE KEY..., unbind QUEUE KEY..., publish KEY BODY, each with the options
+    of the command of this name (but --live), and ack QUEUE KEY OFFSET or FIRST-LAST.
 
     All keys must be on one slice. Those that begin with the same tag in braces are: {room-7}talk, {room-7}votes.
     """
     from shoal_ops.commands import transactions
 
-    exits.run(transactions.transact(at, file, as_json))
+    exits.run(transactions.transact(at, file, commands, as_json))
 
 
 @commands.command()

@@ -1,4 +1,4 @@
-"""Parses where a bind starts, in the words of the command line: now, earliest, last=N, offset=N."""
+"""Parses where a bind starts, in the words of the command line: now, earliest, last=N, ago=SECONDS, offset=N."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import typer
 if TYPE_CHECKING:
     import shoal
 
-_NUMBERED = re.compile(r"(last|offset)=(\d{1,19})")
-_EXPECTED = "now, earliest, last=N or offset=N"
+_NUMBERED = re.compile(r"(last|offset|ago)=(\d{1,19})")
+_EXPECTED = "now, earliest, last=N, ago=SECONDS or offset=N"
 
 
 def checked_start(text: str) -> str:
@@ -29,6 +29,6 @@ def parse_start(text: str) -> shoal.Start:
         return shoal.EARLIEST if text == "earliest" else shoal.NOW
     word, _, number = text.partition("=")
     try:
-        return shoal.Last(int(number)) if word == "last" else shoal.Offset(int(number))
+        return {"last": shoal.Last, "ago": shoal.Ago, "offset": shoal.Offset}[word](int(number))
     except shoal.OutOfRange as error:
         raise shoal.OutOfRange(f"--start {text}: {error}", subject="start", limit=error.limit) from None

@@ -65,9 +65,10 @@ def sources_digest() -> str:
     return found.hexdigest()
 
 
-def write_stamp(folder: Path, mypyc: str) -> None:
-    """Writes the stamp of what was just compiled from the present sources."""
-    stamp = Stamp(python_tag(), mypyc, sources_digest())
+def write_stamp(folder: Path, mypyc: str, sources: str) -> None:
+    """Writes the stamp of what was just compiled. `sources`: their digest before compiling began, so that a source that
+    changed meanwhile is noticed."""
+    stamp = Stamp(python_tag(), mypyc, sources)
     (folder / STAMP_FILE).write_text(json.dumps(asdict(stamp), indent=2) + "\n", encoding="utf-8")
 
 

@@ -30,7 +30,7 @@ def no_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
         raise AssertionError("a socket was opened")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
-    monkeypatch.setattr("shoal.transport.grpc._open_channel", refuse)
+    monkeypatch.setattr("shoal.transport.grpc.open_channel", refuse)
 
 
 async def test_a_client_in_memory_publishes_consumes_and_asks(no_sockets: None) -> None:

@@ -115,6 +115,6 @@ def test_tabs_chat_and_lose_nothing_while_a_slice_is_killed(
     late.write("text", "@ben only for you")
     ben.until(lambda: "@cleo" in ben.text("#rooms"))
     late.write("text", "@nobody hello")
-    late.until(lambda: "@nobody" in late.text("#rooms") and "direct-nobody" in late.text("#error"))
+    late.until(lambda: "@nobody" in late.text("#rooms") and "private-nobody" in late.text("#error"))
     if PICTURE in os.environ:
         anna.picture(Path(os.environ[PICTURE]))

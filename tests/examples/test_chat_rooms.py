@@ -54,6 +54,7 @@ async def test_who_joins_gets_what_was_said_and_unread_is_counted(broker: shoal.
     async with broker.consume(ben.queue) as inbox:
         assert await read(inbox, rooms.HISTORY) == [f"cup {number}" for number in range(10, 60)]
     assert await ben.unread() == {"tea": 0}
+    assert (await broker.describe_key("room-tea")).queues == 4  # Those of two people and two pages, which read it.
     await anna.say("tea", "are you there?", "id-60")
     assert await ben.unread() == {"tea": 1}
     await ben.read("tea")
@@ -94,7 +95,7 @@ async def test_a_page_whose_queue_is_gone_is_told_to_connect_again(
         assert told.value.code == 1012 and "tab-emil-e1" in told.value.reason
         with client.websocket_connect("/chat?person=emil&tab=e1") as page:
             assert page.receive_json() == {"kind": "rooms", "rooms": {}}
-            await broker.publish("direct-emil", b"hello", headers={"from": b"x", "id": b"1"})
+            await broker.publish("private-emil", b"hello", headers={"from": b"x", "id": b"1"})
             assert page.receive_json()["text"] == "hello"
 
 

@@ -33,6 +33,8 @@ def one_declare(world: World, random: Random) -> wire.Step:
 def one_bind(world: World, random: Random) -> wire.Step:
     start = random.choice((0, 0, 0, *wire.Start.values()))
     step = wire.Binds(start=wire.Start.ValueType(start), start_value=random.randint(0, 4) if start > 1 else 0)
+    if start == wire.START_AGE:
+        step.start_value = random.randint(0, 3_000)
     for name in random.sample(QUEUES, random.choice((1, 1, 2))):
         keys = random.choices(KEYS, k=random.choice((1, 2, 4)))
         if start == wire.START_OFFSET and keys[0] in world.node.owed.keys:

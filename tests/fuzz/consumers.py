@@ -112,7 +112,8 @@ def take(world: World, random: Random, client: Client | None = None) -> None:
         session.ended_handles.clear()
         deliveries: list[wire.Delivery] = []
         if session.waiting:
-            deliveries, client.writing = dispatcher.take(session, random.choice((1, 500, 1 << 20)))
+            taken = dispatcher.take(session, random.choice((1, 500, 1 << 20)))
+            deliveries, client.writing = taken.deliveries, taken.cost_bytes
         for delivery in deliveries:
             world.say(
                 "to", session.number, delivery.key, delivery.low, delivery.to, delivery.handles, delivery.redelivered

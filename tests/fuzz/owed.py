@@ -295,9 +295,9 @@ class Owed:
         for name, start in new.items():
             key = self.keys.setdefault(name, Key())
             if start is not None:
-                if not key.sure or not self.low_max(name) <= start <= key.head:
+                if not key.sure or start > key.head:
                     allowed.add(OUT_OF_RANGE)
-                if not key.low <= start <= key.head and (key.sure or start < key.head):
+                if start > key.head and key.sure:
                     allowed.discard(OK)
         return allowed
 
@@ -323,8 +323,12 @@ class Owed:
         elif start == wire.START_LAST:
             first = key.head - value
             assert max(low, first) <= offset <= max(low_max, first), f"last {value} is {offset} of {key.head}"
+        elif start == wire.START_AGE:
+            recent = [at for at, (_, sent_ms) in key.log.items() if sent_ms >= self.time_ms - value]
+            first = min(recent, default=key.head)
+            assert max(low, first) <= offset <= max(low_max, first), f"{value} ms ago is {offset}, not {first}"
         else:
-            assert offset == value
+            assert max(low, value) <= offset <= max(low_max, value), f"offset {value} begins at {offset}"
         key.head, key.sure = max(key.head, offset), True
         life.bound[name] = offset
         if offset < key.head:

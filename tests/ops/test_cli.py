@@ -144,7 +144,13 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
         return found
 
     assert await run("declare", "anna") == {"declared": ["anna"]}
-    kept = {"history_messages": 5, "history_age_s": 0, "capacity_messages": 0, "capacity_bytes": 900}
+    kept = {
+        "history_messages": 5,
+        "history_age_s": 0,
+        "capacity_messages": 0,
+        "capacity_bytes": 900,
+        "policy": "reject",
+    }
     assert await run("configure", "room-9", "--history-messages", "5", "--capacity-bytes", "900") == {
         "configured": ["room-9"],
         "options": kept,
@@ -169,6 +175,14 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     assert len((await run("status"))["slices"]) == 2  # type: ignore[arg-type]
     assert (await run("locate", "room"))["map_version"] == 1
     assert await run("unbind", "anna", "room") == {"queue": "anna", "offsets": {"room": 2}}
+    await run("configure", "full", "--capacity-messages", "1", "--policy", "drop_oldest")
+    await run("declare", "ben")
+    await run("bind", "ben", "full")
+    for body in ("one", "two", "three"):
+        await run("publish", "full", body)
+    gone = "ben full 1 to 2 are gone: dropped\n"
+    assert await shoal("tail", "ben", "-n", "1", at=cluster) == (0, "ben full 3 three\n", gone)
+    assert (await run("publish", "full", "an hour", "--ttl", "3600"))["offset"] == 4
     following = asyncio.create_task(shoal("tail", "anna", at=cluster))
     async with asyncio.timeout(WAIT_S):
         while not (await run("describe", "anna"))["attached_sessions"]:

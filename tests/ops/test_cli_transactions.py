@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import asdict
 from pathlib import Path
 
@@ -77,25 +78,57 @@ async def test_the_commands_of_a_file_are_done_together(tmp_path: Path, real_red
     assert described["messages"] == 1
 
 
+async def test_a_line_takes_what_the_command_takes(tmp_path: Path, real_redirector: str) -> None:  # noqa: F811
+    file = tmp_path / "commands"
+    file.write_text(
+        "declare {cli-jobs}q --ack-timeout-ms 30000 --max-deliveries 5 --dead-letter {cli-jobs}failed"
+        " --exclusive oldest --expires-after-s 600\n"
+        "publish @{cli-jobs}q later --mandatory --not-before "
+        f"{time.time() + 86_400}\n"
+    )
+    code, out, _ = await shoal("transaction", str(file), at=real_redirector)
+    assert (code, out) == (
+        0,
+        "declared {cli-jobs}q\npublished to @{cli-jobs}q: kept until its time has come, it has no offset yet\n",
+    )
+    found = await shoal_json("describe", "{cli-jobs}q", at=real_redirector)
+    assert found["options"] == {
+        "expires_after_s": 600,
+        "ack_timeout_ms": 30_000,
+        "max_deliveries": 5,
+        "dead_letter": "{cli-jobs}failed",
+        "exclusive": "oldest",
+    }
+    assert found["messages"] == 0
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [
         ("", "has no command"),
         ("# nothing\n\n", "has no command"),
-        ("publish a", "line 1: the following arguments are required: body"),
+        ("publish a", "line 1: Missing argument 'BODY'"),
         (
             "declare q\ndrop q",
             "line 2: drop is no command of a transaction, which has declare, configure, bind, unbind, publish, ack",
         ),
         ("publish a 'x", "line 1: it cannot be read: No closing quotation"),
-        ("bind q a --start never", "line 1: --start never is not one of now"),
+        ("bind q a --start never", "line 1: Invalid value for '--start': never is not one of now"),
         ("ack q a x", "line 1: x names no offsets"),
         ("ack q a 3-2", "line 1: offsets 3 to 3 hold none"),
         ("ack q a 0", "line 1: offsets 0 to 1 hold none"),
-        ("declare q --expires-after-s soon", "line 1: argument --expires-after-s: invalid int value"),
-        ("configure a --history-messages -1", "line 1: history_messages is -1"),
-        ("configure", "line 1: the following arguments are required: keys"),
-        ("bind q a --what", "line 1: unrecognized arguments: --what"),
+        ("declare q --expires-after-s soon", "line 1: Invalid value for '--expires-after-s'"),
+        ("configure a --history-messages -1", "line 1: Invalid value for '--history-messages'"),
+        ("configure a --history-messages 9 --capacity-messages 9", "line 1: capacity_messages"),
+        ("configure", "line 1: Missing argument 'KEY'"),
+        ("bind q a --what", "line 1: No such option: --what"),
+        ("publish a b --live", "line 1: No such option: --live"),
+        ("publish a b --at localhost", "line 1: No such option: --at"),
+        ("publish a b --not-before soon", "line 1: Invalid value: 'soon' is no time"),
+        ("declare q --exclusive yes", "line 1: Invalid value for '--exclusive'"),
+        ("declare q --max-deliveries -1", "line 1: Invalid value for '--max-deliveries'"),
+        ("declare q --help", "line 1: No such option: --help"),
+        ("ack q a", "line 1: Missing argument"),
         ("x" * (TRANSACTION_FILE_BYTES_MAX + 1), "more than 4194304 bytes"),
     ],
 )

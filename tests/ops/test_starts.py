@@ -17,15 +17,18 @@ from shoal_ops.starts import checked_start, parse_start
         ("last=20", shoal.Last(20)),
         ("last=0", shoal.Last(0)),
         ("offset=7", shoal.Offset(7)),
+        ("ago=3600", shoal.Ago(3600)),
     ],
 )
 def test_a_word_is_its_start(text: str, start: shoal.Start) -> None:
     assert parse_start(checked_start(text)) == start
 
 
-@pytest.mark.parametrize("text", ["", "latest", "last", "last=", "last=x", "offset=-1", "7", "last=" + "9" * 20])
+@pytest.mark.parametrize(
+    "text", ["", "latest", "last", "last=", "last=x", "offset=-1", "ago=", "7", "last=" + "9" * 20]
+)
 def test_another_word_is_a_bad_argument(text: str) -> None:
-    with pytest.raises(typer.BadParameter, match="now, earliest, last=N or offset=N"):
+    with pytest.raises(typer.BadParameter, match="now, earliest, last=N, ago=SECONDS or offset=N"):
         checked_start(text)
 
 

@@ -60,21 +60,23 @@ def bodies_of(delivery: wire.Delivery) -> list[Message]:
 
 
 class CoreDriver:
-    """`records`: all that was applied, for replays."""
+    """`records`: all that was applied, for replays. `gaps`: what sessions were told of, in their order."""
 
-    def __init__(self, tables: Tables | None = None) -> None:
+    def __init__(self, tables: Tables | None = None, owned: bytes = b"\x01" * PARTITIONS) -> None:
         self.tables = tables or MemoryTables()
         self.engine = Engine(self.tables, Watch())
         self.state = self.engine.state
         self.records: list[Record] = []
+        self.gaps: list[wire.Gap] = []
         self.now_ms = 1_000
         self.wall_ahead_ms = 0
         self.restart()
-        self.record(Kind.OWNERSHIP, encode_ownership(1, b"\x01" * PARTITIONS))
+        self.record(Kind.OWNERSHIP, encode_ownership(1, owned))
 
-    def restart(self, shares: DispatchShares | None = None) -> None:
-        """A node that knows nothing but what is in the tables."""
-        self.node = Node(self.engine, 1, self.now_ms, shares=shares)
+    def restart(self, shares: DispatchShares | None = None, advanced: Sequence[bytes] = ()) -> None:
+        """A node that knows nothing but what is in the tables. `advanced`: the keys that a replay of the journal finds
+        changed."""
+        self.node = Node(self.engine, 1, self.now_ms, advanced, shares)
         self.dispatcher = self.node.dispatcher
         self.puller = self.node.puller
         self.trimmer = self.node.trimmer
@@ -157,10 +159,11 @@ class CoreDriver:
         found: list[wire.Delivery] = []
         self.pump()
         while session.waiting:
-            taken, size = self.dispatcher.take(session, 1 << 20)
+            taken = self.dispatcher.take(session, 1 << 20)
             self.dispatcher.dirty.pop(session.number, None)
-            found += taken
-            self.dispatcher.sent(session, size)
+            self.gaps += taken.gaps
+            found += taken.deliveries
+            self.dispatcher.sent(session, taken.cost_bytes)
             self.pump()
         return found
 
@@ -177,7 +180,9 @@ class CoreDriver:
         queue_id = self.tables.queue_by_name.get(queue.encode())
         assert queue_id is not None
         terms = PullTerms(messages, 0, lease_ms)
-        return [parcel.to_wire() for parcel in finish(self.puller.pull(session, queue_id, terms, self.now_ms))]
+        parcels = finish(self.puller.pull(session, queue_id, terms, self.now_ms))
+        self.gaps += [parcel.to_gap() for parcel in parcels if parcel.is_gap]
+        return [parcel.to_wire() for parcel in parcels if not parcel.is_gap]
 
     def end_leases(self) -> None:
         """Those that are over."""
@@ -259,9 +264,11 @@ def unbind(queue: str, *keys: str, discard: bool = False) -> wire.Step:
     return wire.Step(unbinds=wire.Unbinds(queues=[queue.encode()], key_counts=[len(keys)], keys=names, discard=discard))
 
 
-def publish(key: str, *bodies: bytes, mandatory: bool = False, not_before_ms: int = 0, live: bool = False) -> wire.Step:
+def publish(
+    key: str, *bodies: bytes, mandatory: bool = False, not_before_ms: int = 0, live: bool = False, ttl_ms: int = 0
+) -> wire.Step:
     publishes = wire.Publishes(keys=[key.encode()], chunks=[encode_chunk(bodies)], mandatory=mandatory)
-    publishes.not_before_ms, publishes.live = not_before_ms, live
+    publishes.not_before_ms, publishes.live, publishes.ttl_ms = not_before_ms, live, ttl_ms
     return wire.Step(publishes=publishes)
 
 

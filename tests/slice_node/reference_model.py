@@ -21,6 +21,8 @@ class Binding:
     end: int = 0
     given: dict[int, int] = field(default_factory=dict)
     resting: dict[int, int | None] = field(default_factory=dict)
+    lost: set[int] = field(default_factory=set)
+    """What the key gave up before anybody had it: to be told as a gap."""
 
     @property
     def gone(self) -> bool:
@@ -38,6 +40,10 @@ class Key:
     """How many messages the key keeps after all have them. Then it stays, whatever is bound."""
     remembered: int = 0
     """How many of its last messages it must have for that."""
+    capacity: int = 0
+    """How many messages it keeps at most: the oldest chunks make room."""
+    chunks: list[int] = field(default_factory=list)
+    """The first offset of each."""
 
 
 class ReferenceModel:
@@ -80,17 +86,15 @@ class ReferenceModel:
         needed = [offset for binding in others for offset in binding.left]
         if start == wire.START_UNSPECIFIED:
             assert answer == key.head
-        elif start == wire.START_OFFSET:
-            assert answer == value
         else:
-            wanted = 0 if start == wire.START_EARLIEST else key.head - value
+            wanted = {wire.START_EARLIEST: 0, wire.START_OFFSET: value}.get(start, key.head - value)
             kept = min([key.head - key.remembered, *needed])
             assert wanted <= answer <= max(wanted, kept)
         seen = set(range(answer, key.head))
         if old is None:
             bindings[name] = Binding(answer, seen)
         else:  # besides what it still had to get below; what is out stays out
-            bindings[name] = Binding(answer, old.left | seen, given=old.given, resting=old.resting)
+            bindings[name] = Binding(answer, old.left | seen, given=old.given, resting=old.resting, lost=old.lost)
 
     def _unneeded(self, key: Key, start: wire.Start.ValueType, answer: int) -> None:
         """Nobody needed the key: it may have vanished and begin anew, above all it ever had."""
@@ -115,18 +119,20 @@ class ReferenceModel:
                 binding.resting.clear()
             self._tidy(queue, name)
 
-    def configure(self, name: str, history: int, head: int) -> None:
-        """`head`: that of the core's key, which may be another one than the last; 0: there is none."""
+    def configure(self, name: str, history: int, head: int, capacity: int = 0) -> None:
+        """`head`: that of the core's key, which may be another one than the last; 0: there is none. `capacity`: beyond
+        it the oldest go."""
         key = self.key(name)
         if not self.members(name) and not key.history:
             assert not head or head > key.used
             key.head = head or key.used + 1
         key.remembered = min(history, key.remembered) if history else 0
-        key.history = history
+        key.history, key.capacity = history, capacity
 
     def purge(self, queue: str) -> None:
         """Nothing is left to get, and nothing is out."""
         for name, binding in list(self.queues[queue].items()):
+            binding.lost.clear()
             binding.left.clear()
             binding.given.clear()
             binding.resting.clear()
@@ -151,9 +157,37 @@ class ReferenceModel:
         key.used = key.head - 1
         key.remembered = min(key.history, key.remembered + len(bodies))
         key.messages.update(zip(range(offset, key.head), bodies, strict=True))
+        key.chunks.append(offset)
         for binding in self.members(name):
             if not binding.end:
                 binding.left.update(range(offset, key.head))
+
+    def give_up(self, name: str, low: int) -> None:
+        """The core's key keeps messages from `low` on."""
+        key = self.key(name)
+        if not key.capacity:
+            return
+        assert key.head - low <= key.capacity
+        for binding in self.members(name):
+            gone = {offset for offset in binding.left if offset < low}
+            for offset in gone:
+                chunk = max(first for first in key.chunks if first <= offset)
+                assert key.head - chunk > key.capacity, "it need not have gone"
+            binding.lost |= gone - set(binding.given)
+            binding.left -= gone
+            binding.given = {offset: holder for offset, holder in binding.given.items() if offset not in gone}
+            binding.resting = {offset: at for offset, at in binding.resting.items() if offset not in gone}
+        for queue in list(self.queues):
+            if name in self.queues[queue]:
+                self._tidy(queue, name)
+
+    def told(self, queue: str, name: str, first: int, to: int) -> None:
+        """A consumer of the queue was told of a gap."""
+        binding = self.queues.get(queue, {}).get(name)
+        if binding is not None:
+            gone = set(range(first, to))
+            assert not gone & binding.left, "it is still to be given"
+            binding.lost -= gone
 
     def delay(self, name: str, bodies: list[bytes], not_before_ms: int) -> None:
         self.delayed.append((not_before_ms, name, bodies))

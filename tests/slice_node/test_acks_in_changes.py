@@ -1,4 +1,4 @@
-"""Acks in changes: what those of many bindings with done ranges may cost, and of what a record publishes itself."""
+"""Acks in changes: what done ranges of many bindings may cost; acks of what the same record publishes."""
 
 from __future__ import annotations
 

@@ -83,6 +83,26 @@ except compile_core.CannotCompile as error:
     assert failed.stdout == "mypyc ended with 2: x.py:1: warning: noise\nmore noise\n"
 
 
+def test_a_source_that_changes_while_it_is_compiled_is_noticed(tmp_path: Path) -> None:
+    changing = """
+import sys
+sys.path.insert(0, "slice_node")
+import compile_core
+from pathlib import Path
+from shoal_slice_node import core_stamp
+folder, now = Path(sys.argv[1]), ["before"]
+def compile_into(made, *_):
+    made.mkdir()
+    now[0] = "after"
+    return 0
+compile_core.compile_into = compile_into
+compile_core.sources_digest = core_stamp.sources_digest = lambda: now[0]
+compile_core.bring_up_to_date(folder)
+print(core_stamp.why_unusable(folder))
+"""
+    assert run(["-c", changing, str(tmp_path / "core")]).stdout == "is older than its source\n"
+
+
 def core_tests() -> list[str]:
     """The tests of the core alone: of the slice node neither they nor what they import takes anything else."""
     texts = {path.stem: path.read_text(encoding="utf-8") for path in Path(__file__).parent.glob("*.py")}

@@ -265,6 +265,19 @@ def test_a_queue_bound_to_its_own_dead_letter_key_does_not_send_round_for_ever(c
     core.check()
 
 
+def test_a_header_that_a_publisher_made_up_loses_no_message(core: Driver) -> None:
+    core.bounded("jobs", most=1, dead_letter="failed")
+    core.change(declare("dead"), bind("dead", "failed"), bind("jobs", "k"))
+    forged = encode_chunk([b"a"], [{"shoal-hops": b"8"}])
+    core.change(wire.Step(publishes=wire.Publishes(keys=[b"k"], chunks=[forged])))
+    session, dead = attached(core, "jobs"), attached(core, "dead")
+    (one,) = core.deliveries(session)
+    core.again(session, one.low, one.to, key="k")
+    (letter,) = core.deliveries(dead)
+    assert parse_chunk(letter.chunk).headers[0].fields["shoal-hops"] == b"1"
+    core.check()
+
+
 def test_queues_that_send_each_other_their_dead_letters_end_it(core: Driver) -> None:
     core.bounded("ping", most=1, dead_letter="@pong")
     core.bounded("pong", most=1, dead_letter="@ping")

@@ -2,6 +2,8 @@
 
 A change of bytes here is a change of a format: STORAGE.md, "How formats grow", says what it takes. Files and
 frames are in test_golden_files, records and wire in tests/contract (test_journal_record, test_golden_wire).
+
+Long because it is one table of all formats.
 """
 
 from __future__ import annotations
@@ -84,7 +86,8 @@ def encode_queue(value: tuple[bytes, int, int, int, list[tuple[bytes, int, int]]
 
 
 def encode_log_of(value: tuple[LogRow, bytes]) -> bytes:
-    return log_row.encode_log(*value[0], chunk=value[1])
+    header, chunk = value
+    return log_row.encode_log(*header[:4], chunk, header.expires_ms)
 
 
 def log_of(row: bytes) -> tuple[LogRow, bytes]:
@@ -130,6 +133,29 @@ ROWS = [
         key_row.decode_key,
         "04000300000000000700000000000000090000000000000004000000000000004d"
         "00000000000000010000000200000000000000030000000000000004",
+    ),
+    Golden(
+        "log, expires",
+        (LogRow(2, 5, 6, 7, 8), b"chunk"),
+        encode_log_of,
+        log_of,
+        "0200000002000000050000000000000006000000000000000700000000000000086368756e6b",
+    ),
+    Golden("history, expires", 8, history_row.encode_mark, history_row.decode_mark, "010000000000000008"),
+    Golden(
+        "due, publish with a ttl",
+        DelayedRow(2, 5, b"\x00\x03k", 8),
+        due_row.encode_delayed,
+        due_row.decode_delayed,
+        "020000000200000005000000000000000800036b",
+    ),
+    Golden(
+        "key, drops the oldest",
+        KeyRow(KEY, 9, 4, 77, KeyOptions(1, 2, 3, 4, "drop_oldest")),
+        key_row.encode_key,
+        key_row.decode_key,
+        "05000300000000000700000000000000090000000000000004000000000000004d"
+        "0000000000000001000000020000000000000003000000000000000401",
     ),
     Golden(
         "queue, no keys",
@@ -384,8 +410,9 @@ def test_kinds_letters_and_names_stay_what_they_are() -> None:
     assert {fate.name: fate.value for fate in Fate} == {"AGAIN": 0, "DEAD": 1, "SENT": 2}
     assert {why.name: why.value for why in Reason} == {"NACK": 1, "TIMEOUT": 2, "LEFT": 3}
     letters = (small_rows.RECLAIM_KEY, small_rows.RECLAIM_QUEUE, small_rows.ACKS_CUT, small_rows.TRIMS_HELD)
-    assert (*letters, small_rows.RECLAIM_PRODUCER) == (b"k", b"q", b"a", b"b", b"p")
+    assert (*letters, small_rows.RECLAIM_PRODUCER, small_rows.RECLAIM_ENDED) == (b"k", b"q", b"a", b"b", b"p", b"e")
     names = (small_rows.NEXT_QUEUE, small_rows.OWNED, small_rows.EPOCH, small_rows.ACKS_CUT_FORGOTTEN)
     assert names == (b"next_queue", b"owned", b"epoch", b"acks_cut")
     assert (small_rows.KEPT, small_rows.TIME, small_rows.HINT) == (b"kept", b"time", b"\x01")
     assert (due_row.DELAYED, due_row.PUBLISH, history_row.ROW) == (b"delayed", b"p", b"\x01")
+    assert (due_row.EXPIRE, due_row.EXPIRE_ROW, history_row.EXPIRING) == (b"x", b"\x01", b"\xff\xff")

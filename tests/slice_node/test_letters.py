@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.chunk import parse_chunk
+from shoal_contract.options import QueueOptions
+from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import Kind, encode_ownership
 
 from .core_driver import PARTITIONS, acks, bind, declare, drop, publish, purge
@@ -65,6 +67,22 @@ def test_a_dead_letter_for_another_slice_is_kept_until_its_copy_is_there(core: D
     core.settle()
     assert not core.dispatcher.feeds and not list(core.tables.log.scan())
     core.check()
+
+
+def test_a_queue_with_letters_and_no_session_is_not_live(core: Driver) -> None:
+    foreign(core)
+    session = attached(core)
+    core.change(publish("k", b"a"))
+    for _ in range(2):
+        core.take(session)
+        core.again(session, 0, 9)
+    core.dispatcher.close(session)
+    core.maintain()
+    assert core.dispatcher.registry.returns.letters
+    assert list(core.live(publish("k", b"now", live=True)).live) == [0]
+    again = attached(core)
+    assert list(core.live(publish("k", b"now", live=True)).live) == [1]
+    core.dispatcher.close(again)
 
 
 @pytest.mark.parametrize("ends", ["purge", "drop"])
@@ -147,3 +165,28 @@ def test_after_a_start_without_data_a_letter_is_no_repeat_of_an_earlier_one() ->
     """Ids and offsets begin anew, and the other slice remembers the letters of the day before."""
     assert producer_of_first_letter(0) == producer_of_first_letter(0)
     assert producer_of_first_letter(0) != producer_of_first_letter(60_000)
+
+
+def test_a_letter_has_the_same_producer_on_a_slice_where_queue_and_key_have_other_ids() -> None:
+    letters = []
+    for others in ((), ("other",)):
+        core = Driver()
+        for other in others:
+            core.change(declare(other), bind(other, f"key-{other}"))
+        options = QueueOptions(max_deliveries=1, dead_letter="dead").to_wire()
+        declares = wire.Declares(queues=[b"q"], options=options, incarnations=[7])
+        elsewhere = [int.from_bytes(core.state.full_name(name)[:2], "big") for name in (b"dead", b"@q")]
+        core.record(Kind.OWNERSHIP, encode_ownership(2, bytes(one not in elsewhere for one in range(PARTITIONS))))
+        core.change(wire.Step(declares=declares), bind("q", "k"))
+        session = attached(core)
+        core.change(publish("k", b"a"))
+        core.take(session)
+        core.again(session, 0, 9)
+        core.maintain()
+        letter = core.dispatcher.registry.returns.letters.take(core.now_ms)
+        assert letter is not None
+        letters.append(letter)
+    one, other_one = letters
+    assert one.stream.key_id != other_one.stream.key_id
+    assert one.stream.feed.queue_id != other_one.stream.feed.queue_id
+    assert one.producer == other_one.producer

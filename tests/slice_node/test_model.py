@@ -20,7 +20,7 @@ from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.read.reading import describe_queue, peek
-from shoal_slice_node.core.rows.key_row import ID, head_of
+from shoal_slice_node.core.rows.key_row import ID, head_of, low_of
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs import verb
@@ -36,6 +36,8 @@ PRODUCER = b"one-producer-id!"
 LEASED = 0
 """In the model, who holds what was pulled under a lease: pulls of session 0."""
 DELAY_MS = 300
+CAPACITY = 6
+"""Of a key that drops the oldest: more than a chunk has."""
 
 queues, keys = st.sampled_from(QUEUES), st.sampled_from(KEYS)
 starts = st.sampled_from([wire.START_UNSPECIFIED] * 3 + [wire.START_EARLIEST, wire.START_LAST, wire.START_OFFSET])
@@ -45,6 +47,8 @@ bodies = st.lists(st.binary(max_size=6), min_size=1, max_size=5)
 
 class SliceMachine(RuleBasedStateMachine):
     """Handle of a queue in a session: its number in QUEUES."""
+
+    configured: tuple[str, ...] = KEYS
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,8 +83,11 @@ class SliceMachine(RuleBasedStateMachine):
 
     @rule(queue=queues)
     def declares(self, queue: str) -> None:
-        self.change(declare(queue))
+        self.change(self.declaring(queue))
         self.model.declare(queue)
+
+    def declaring(self, queue: str) -> wire.Step:
+        return declare(queue)
 
     @rule(queue=queues, names=st.lists(keys, min_size=1, max_size=3), start=starts, value=small)
     def binds(self, queue: str, names: list[str], start: wire.Start.ValueType, value: int) -> None:
@@ -123,22 +130,35 @@ class SliceMachine(RuleBasedStateMachine):
         sent=bodies,
     )
     def publishes(self, name: str, sent: list[bytes]) -> None:
+        self.take_all()
         outcome = self.change(publish(name, *sent)).steps[0]
         self.model.publish(name, sent, outcome.offsets[0], outcome.queues[0])
+        self.gives_up()
+
+    def gives_up(self) -> None:
+        """The model hears of what capacities made the core give up."""
+        for name in KEYS:
+            row = self.core.tables.key.get(self.core.state.full_name(name.encode()))
+            if row is not None:
+                self.model.give_up(name, low_of(row))
 
     @rule(names=st.lists(keys, min_size=2, max_size=4), sent=bodies)
     def publishes_to_several(self, names: list[str], sent: list[bytes]) -> None:
+        self.take_all()
         outcome = self.change(*(publish(name, *sent) for name in names))
         for name, step in zip(names, outcome.steps, strict=True):
             self.model.publish(name, sent, step.offsets[0], step.queues[0])
+        self.gives_up()
 
     @rule(name=keys)
     def publishes_mandatory(self, name: str) -> None:
+        self.take_all()
         outcome = self.change(publish(name, b"must", mandatory=True)).steps[0]
         if outcome.refusals:
             assert not self.model.live(name)
         else:
             self.model.publish(name, [b"must"], outcome.offsets[0], outcome.queues[0])
+            self.gives_up()
 
     @rule(name=keys, sent=bodies, after_ms=st.sampled_from([-5, 0, 300, 1000]))
     def publishes_later(self, name: str, sent: list[bytes], after_ms: int) -> None:
@@ -147,11 +167,16 @@ class SliceMachine(RuleBasedStateMachine):
         assert (list(outcome.offsets), list(outcome.queues)) == ([0], [0])
         self.model.delay(name, sent, not_before_ms)
 
-    @rule(name=keys, history=st.sampled_from([0, 1, 3]))
-    def configures(self, name: str, history: int) -> None:
-        self.change(configure(name, KeyOptions(history)))
+    @rule(name=keys, history=st.sampled_from([0, 1, 3]), capacity=st.sampled_from([0, 0, CAPACITY]))
+    def configures(self, name: str, history: int, capacity: int) -> None:
+        """A capacity that is exceeded already is kept from the next publish on."""
         row = self.core.tables.key.get(self.core.state.full_name(name.encode()))
-        self.model.configure(name, history, 0 if row is None else head_of(row))
+        if row is not None and head_of(row) - low_of(row) > CAPACITY:
+            capacity = 0
+        policy = "drop_oldest" if capacity else "reject"
+        self.change(configure(name, KeyOptions(history, capacity_messages=capacity, policy=policy)))
+        row = self.core.tables.key.get(self.core.state.full_name(name.encode()))
+        self.model.configure(name, history, 0 if row is None else head_of(row), capacity)
 
     @rule(ahead_ms=st.sampled_from([-400, 0, 0, 200]))
     def the_clock_jumps(self, ahead_ms: int) -> None:
@@ -172,6 +197,7 @@ class SliceMachine(RuleBasedStateMachine):
             first = head_of(row) - left[name] if row is not None and kept else 0
             left[name] -= len(sent) if kept else 0
             self.model.publish(name, sent, first, queues)
+        self.gives_up()
 
     @rule(queue=queues, again=st.booleans(), if_unused=st.booleans(), if_empty=st.booleans())
     def drops(self, queue: str, again: bool, if_unused: bool, if_empty: bool) -> None:
@@ -183,7 +209,7 @@ class SliceMachine(RuleBasedStateMachine):
             (if_unused and self.used(queue)) or (if_empty and self.model.depth(queue)[0] > 0)
         )
         dropping = drop_if(queue, unused=if_unused, empty=if_empty)
-        outcome = self.change(dropping, *([declare(queue)] if again else []))
+        outcome = self.change(dropping, *([self.declaring(queue)] if again else []))
         refused = [from_wire(refusal.error) for refusal in outcome.steps[0].refusals]
         if queue not in self.model.queues:
             assert isinstance(refused[0], NoSuchQueue)
@@ -206,7 +232,7 @@ class SliceMachine(RuleBasedStateMachine):
         """Behind a publish in the same frame; in one part, or in several with other changes in between."""
         self.take_all()
         self.flush_acks()
-        steps = [publish("b", b"sent")] if published else []
+        steps = [publish("b", b"sent")] if published and not self.model.key("b").capacity else []
         with patch.object(verb, "PURGE_BINDINGS_MAX", bindings):
             outcome = self.change(*steps, purge(queue)).steps
             if steps:
@@ -305,7 +331,10 @@ class SliceMachine(RuleBasedStateMachine):
     @rule(data=st.data(), messages=st.integers(1, 4), lease_ms=st.sampled_from([0, 100]))
     def pulls(self, data: st.DataObject, messages: int, lease_ms: int) -> None:
         queue = data.draw(st.sampled_from(sorted(self.model.queues)))
+        self.core.gaps.clear()
         found = [m for d in self.core.pull(self.puller_session, queue, messages, lease_ms) for m in bodies_of(d)]
+        for gap in self.core.gaps:
+            self.model.told(queue, gap.key.decode(), gap.first, gap.to)
         assert len(found) <= messages
         for name, offset, body in found:
             self.model.given(queue, name, offset, body, LEASED)
@@ -354,6 +383,7 @@ class SliceMachine(RuleBasedStateMachine):
 
     @rule(later_ms=st.sampled_from([0, 600]))
     def maintains(self, later_ms: int) -> None:
+        self.take_all()
         self.core.now_ms += later_ms
         self.core.maintain()
         self.model.tick(self.core.now_ms, DELAY_MS)
@@ -389,10 +419,17 @@ class SliceMachine(RuleBasedStateMachine):
         return sorted(o for o, holder in binding.given.items() if holder == session) if binding else []
 
     def take(self, session: Session) -> None:
+        self.core.gaps.clear()
         for delivery in self.core.deliveries(session):
             for name, offset, body in bodies_of(delivery):
                 for handle in delivery.handles:
                     self.model.given(QUEUES[handle], name, offset, body, session.number)
+        self.hear_gaps()
+
+    def hear_gaps(self) -> None:
+        for gap in self.core.gaps:
+            for handle in gap.handles:
+                self.model.told(QUEUES[handle], gap.key.decode(), gap.first, gap.to)
 
     def take_all(self) -> None:
         for session in self.sessions:
@@ -426,7 +463,9 @@ class SliceMachine(RuleBasedStateMachine):
         for queue in self.model.queues:
             self.core.attach(session, queue, QUEUES.index(queue), 3)
         for _ in range(10_000):
+            self.core.gaps.clear()
             deliveries = self.core.deliveries(session)
+            self.hear_gaps()
             if not deliveries:
                 break
             for delivery in deliveries:
@@ -437,8 +476,9 @@ class SliceMachine(RuleBasedStateMachine):
                     self.core.ack(session, name, delivery.low, delivery.to, handle)
                     self.model.ack(QUEUES[handle], name, delivery.low, delivery.to, session.number)
         assert all(self.model.depth(queue) == (0, 0) for queue in self.model.queues), "not all of it arrived"
+        assert not any(one.lost for bindings in self.model.queues.values() for one in bindings.values()), "not told"
         self.core.dispatcher.close(session)
-        for name in KEYS:
+        for name in self.configured:
             self.change(configure(name, KeyOptions()))
         self.core.settle()
         assert not self.core.dispatcher.feeds and not self.core.dispatcher.by_key, "idle queues leave no trace"
@@ -484,4 +524,4 @@ RUNS = settings(
 TestMemory = SliceMachine.TestCase
 TestMemory.settings = RUNS
 TestDelta = DeltaMachine.TestCase
-TestDelta.settings = RUNS
+TestDelta.settings = settings(RUNS, max_examples=100)

@@ -259,7 +259,7 @@ def test_too_many_delayed_messages_are_refused_and_nothing_is_lost(
 
 
 def test_delays_that_ended_early_take_no_memory(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(returns, "DELAYED_OVER_KEPT", 10)
+    monkeypatch.setattr(returns, "RESTING_OVER_KEPT", 10)
     core.restart()
     session = attached(core)
     for _ in range(100):

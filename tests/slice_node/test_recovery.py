@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Coroutine
 from pathlib import Path
 from random import Random
 
@@ -97,10 +98,11 @@ class Producer:
         self.last = self.answered = self.number = 0
         self.repeated = self.refused = 0
 
+    def first_change(self) -> wire.Change:
+        return wire.Change(steps=[declare(*QUEUES)])
+
     def next_change(self) -> wire.Change:
         random = self.random
-        if not self.last:
-            return wire.Change(steps=[declare(*QUEUES)])
         steps = [self._step(random) for _ in range(random.randint(1, 3))]
         atomic = random.random() < 0.4
         if atomic and random.random() < 0.4:
@@ -132,9 +134,7 @@ class Producer:
             while expected <= self.last or not until.is_set():
                 while not until.is_set() and self.last - self.answered < UNDER_WAY_MAX:
                     self.last += 1
-                    self.changes[self.last] = (
-                        self.next_change() if self.last > 1 else wire.Change(steps=[declare(*QUEUES)])
-                    )
+                    self.changes[self.last] = self.next_change() if self.last > 1 else self.first_change()
                     await self._send(call, self.last)
                 response = await call.read()
                 assert isinstance(response, wire.SessionResponse), "the node ended the session"
@@ -208,13 +208,9 @@ def _acking(
     return wire.SessionRequest(sequence=sequence, acks=wire.Acks(acks=[ack]))
 
 
-async def load(node: NodeProcess, producer: Producer, random: Random, seconds: float) -> None:
-    """Kills the node in the middle."""
-    never = asyncio.Event()
-    tasks = [
-        asyncio.create_task(producer.run(node, never)),
-        asyncio.create_task(consume(node, producer.history, random, share=0.8)),
-    ]
+async def load(node: NodeProcess, seconds: float, *work: Coroutine[object, object, None]) -> None:
+    """Kills the node in the middle of the work."""
+    tasks = [asyncio.create_task(one) for one in work]
     done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
     await node.kill()
     assert not done, [task.result() for task in done]
@@ -264,7 +260,8 @@ async def test_a_node_killed_at_random_moments_loses_and_invents_nothing(seed: i
     for _ in range(ROUNDS):
         node = await NodeProcess.start(tmp_path, *arguments)
         try:
-            await load(node, producer, random, random.uniform(0.1, 0.7))
+            work = producer.run(node, asyncio.Event()), consume(node, history, random, share=0.8)
+            await load(node, random.uniform(0.1, 0.7), *work)
         finally:
             await node.kill()
         report = await checked(tmp_path)

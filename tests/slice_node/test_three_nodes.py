@@ -90,9 +90,9 @@ def consume(leader: Node, random: Random) -> None:
     for handle, queue in enumerate(QUEUES, 1):
         leader.dispatcher.attach(session, queue.encode(), handle, 100, 1 << 20)
     while leader.turn() or session.waiting:
-        deliveries, size = leader.dispatcher.take(session, 1 << 20)
-        leader.dispatcher.sent(session, size)
-        for delivery in deliveries:
+        taken = leader.dispatcher.take(session, 1 << 20)
+        leader.dispatcher.sent(session, taken.cost_bytes)
+        for delivery in taken.deliveries:
             assert bodies_of(delivery)
             row = leader.state.tables.key.get(leader.state.full_name(delivery.key))
             assert row is not None

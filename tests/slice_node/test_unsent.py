@@ -44,9 +44,9 @@ def leave(core: Driver, session: Session) -> None:
 
 def sent(core: Driver, session: Session) -> list[tuple[int, int]]:
     """What the transport takes in one go: offset and `redelivered`."""
-    taken, size = core.dispatcher.take(session, 1)
-    core.dispatcher.sent(session, size)
-    return [(offset, one.redelivered) for one in taken for offset in range(one.low, one.to)]
+    taken = core.dispatcher.take(session, 1)
+    core.dispatcher.sent(session, taken.cost_bytes)
+    return [(offset, one.redelivered) for one in taken.deliveries for offset in range(one.low, one.to)]
 
 
 def test_what_a_session_never_got_counts_as_never_delivered(core: Driver) -> None:
@@ -79,9 +79,9 @@ def test_a_queue_that_is_detached_before_its_parcels_leave_counts_none(core: Dri
     assert core.attach(session, "other", handle=2)
     core.pump()
     core.dispatcher.detach(session, 1)
-    taken, size = core.dispatcher.take(session, 1 << 20)
-    core.dispatcher.sent(session, size)
-    assert [list(one.handles) for one in taken] == [[2]]
+    taken = core.dispatcher.take(session, 1 << 20)
+    core.dispatcher.sent(session, taken.cost_bytes)
+    assert [list(one.handles) for one in taken.deliveries] == [[2]]
     core.settle()
     assert core.times(attached(core)) == [(1, 0), (2, 0)]
 

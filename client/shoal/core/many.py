@@ -18,17 +18,21 @@ def as_asked(
 
 
 def raise_failed(
-    failed: Mapping[bytes, ShoalError], asked: Mapping[bytes, Name], done: Mapping[bytes, int], what: str
+    failed: Mapping[bytes, ShoalError],
+    asked: Mapping[bytes, Name],
+    done: Mapping[bytes, int],
+    what: str,
+    things: str = "queues",
 ) -> None:
-    """Raises the error of the first queue that failed, in the order in which they were named; of several, with `failed`
-    and `done`. `what`: was not done, as "dropped"."""
+    """Raises the error of the first queue or key that failed, in the order in which they were named; of several, with
+    `failed` and `done`. `what`: was not done to these `things`, as "dropped"."""
     if not failed:
         return
     errors = {name: failed[one] for one, name in asked.items() if one in failed}
     first = next(iter(errors.values()))
     if len(asked) == 1:
         raise first
-    others = f" ({len(errors):,} of {len(asked):,} queues were not {what}: `failed` of this error has all)"
+    others = f" ({len(errors):,} of {len(asked):,} {things} were not {what}: `failed` of this error has all)"
     error = type(first)(first.message + others, subject=first.subject, limit=first.limit, value=first.value)
     error.failed = errors
     error.done = {name: done.get(one, 0) for one, name in asked.items() if one not in failed}

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from math import ceil
 from typing import Final, NamedTuple, TypeVar
 
 from shoal.core.requests import Columns, Request
 from shoal.core.waiters import Waiter, fail_waiter
 from shoal.limits import CHUNK_GATHER_BYTES_MAX
 from shoal.messages import Receipt
-from shoal_contract.arguments import check_flag, check_time
+from shoal_contract.arguments import TTL_S, check_flag, check_time
 from shoal_contract.errors import Malformed, ShoalError
 from shoal_contract.limits import CHUNK_HEADERS_MAX, CHUNK_MESSAGES_MAX
 from shoal_contract.names import Name
@@ -22,25 +23,32 @@ Item = TypeVar("Item")
 
 
 class PublishTerms(NamedTuple):
-    """Says how a chunk is published. `not_before_ms`: Unix time; 0: now. `live`: only to sessions that consume now."""
+    """Says how a chunk is published. `not_before_ms`: Unix time; 0: now. `live`: only to sessions that consume now.
+    `ttl_ms`: how long it is valid; 0: for ever."""
 
     mandatory: bool = False
     not_before_ms: int = 0
     live: bool = False
+    ttl_ms: int = 0
 
 
 AT_ONCE: Final = PublishTerms()
 MANDATORY: Final = PublishTerms(mandatory=True)
 
 
-def publish_terms(mandatory: object, not_before: object, live: object = False) -> PublishTerms:
-    """Returns the terms that a caller asks for. Raises TypeError, OutOfRange; Malformed for a live publish with a
-    time."""
-    if not_before is None and live is False and (mandatory is False or mandatory is True):
+def publish_terms(mandatory: object, not_before: object, live: object = False, ttl: object = None) -> PublishTerms:
+    """Returns the terms that a caller asks for. `ttl`: seconds; None: for ever. Raises TypeError, OutOfRange; Malformed
+    for a live publish with a time or a ttl."""
+    if not_before is None and ttl is None and live is False and (mandatory is False or mandatory is True):
         return MANDATORY if mandatory else AT_ONCE
     terms = PublishTerms(
-        check_flag("mandatory", mandatory), check_time("not_before", not_before), check_flag("live", live)
+        check_flag("mandatory", mandatory),
+        check_time("not_before", not_before),
+        check_flag("live", live),
+        0 if ttl is None else ceil(round(TTL_S.check(ttl) * 1000, 3)),
     )
+    if terms.live and terms.ttl_ms:
+        raise Malformed("a live publish is given now or never: ttl and live exclude each other", subject="live")
     if terms.live and terms.not_before_ms:
         raise Malformed("a live publish cannot wait for a time: not_before and live exclude each other", subject="live")
     return terms
@@ -67,7 +75,8 @@ class PublishRequest(Request):
         """Returns the serialized chunk, which does not change after this."""
 
     def begin(self, step: wire.Step) -> Columns:
-        step.publishes.mandatory, step.publishes.not_before_ms, step.publishes.live = self.kind[1]
+        publishes = step.publishes
+        publishes.mandatory, publishes.not_before_ms, publishes.live, publishes.ttl_ms = self.kind[1]
         return (step.publishes.keys,)
 
     def put(self, columns: Columns) -> None:

@@ -43,8 +43,9 @@ class FakeCluster:
     """Is a whole cluster for tests, without sockets, processes or files: `FakeCluster().connect()`.
 
     It does what a real one does for: declare, drop, bind, unbind, publish, send, consume, ack, pull, peek, purge,
-    describe. It keeps everything for ever, in memory only: transient queues too. It has no leases of pulls, no
-    `window_bytes`, and of the administration only figures and lists of queues. `slices`: slice -> its fake, which a
+    describe, configure, nack, transactions and watches. It keeps everything for ever, in memory only: transient queues
+    too. It has no leases of pulls, no `window_bytes`, and of the administration only figures and
+    lists of queues. Delayed publishes wait for `publish_due`. `slices`: slice -> its fake, which a
     test may cut, silence, or let go away. `seen[slice]`: the map as that slice sees it; a test may let it lag behind.
     """
 
@@ -76,7 +77,19 @@ class FakeCluster:
         self.slices[name] = self.new_slice(
             name, lambda key: self.seen[name].owner_of(key), lambda: self.seen[name].version
         )
+        self.slices[name].state.send_letter = self._send_letter
         return self.slices[name]
+
+    def publish_due(self) -> None:
+        """Publishes all that waits for its time (`not_before`), in the order of the times: the fake has no clock."""
+        for slice_ in self.slices.values():
+            slice_.state.publish_due()
+            slice_.pump()
+
+    def _send_letter(self, key: bytes, chunk: bytes) -> None:
+        owner = self.slices[self.map.owner_of(key)]
+        owner.state.take_letter(key, chunk)
+        owner.pump()
 
     def new_slice(self, name: str, owner_of: Callable[[bytes], str], version: Callable[[], int]) -> FakeSlice:
         """Makes a slice."""

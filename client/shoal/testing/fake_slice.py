@@ -71,6 +71,7 @@ class FakeSlice:
         self._sessions: list[FakeSession] = []
         self.watches = FakeWatches(self._members_of, lambda: list(self.state.keys))
         """What it tells watches."""
+        self.state.note_given = self._begin_ack_timeout
         self.state.used = lambda queue: any(queue in session.queues.values() for session in self._sessions)
 
     def go_away(self) -> None:
@@ -134,12 +135,13 @@ class FakeSlice:
         if self.state.queues.parts[pull.queue].options.exclusive != "none" and self.state.used(pull.queue):
             shown = show(pull.queue)
             raise Conflict(f"queue {shown} is exclusive: a session consumes it", subject=shown)
+        gaps = [] if pull.peek else list(self.state.gaps(pull.queue))
         taken = list(self.state.take(pull.queue, lease, pull.messages_max or 1, pull.peek, pull.bytes_max))
         if not pull.peek:
             lease_ms = pull.lease_ms or PULL_LEASE_MS_MAX
             asyncio.get_running_loop().call_later(lease_ms / 1000, self._released, lease)
         await self.answering.wait()
-        return wire.PullResponse(deliveries=[_delivery(given, []) for given in taken])
+        return wire.PullResponse(gaps=gaps, deliveries=[_delivery(given, []) for given in taken])
 
     async def Ack(self, request: wire.AckRequest, context: object) -> wire.AckResponse:  # noqa: N802 - gRPC's name
         """Acks messages, whoever was given them. Raises NotOwner."""
@@ -161,7 +163,7 @@ class FakeSlice:
 
     def _released(self, holder: object) -> None:
         """Gives again what a lease or a delay has kept."""
-        self.state.release(holder)
+        self.state.release(holder, reason=b"timeout")
         self.pump()
 
     def _members_of(self, name: bytes) -> dict[bytes, bool]:
@@ -219,6 +221,8 @@ class FakeSlice:
             if pull.queue not in self.state.queues:
                 answer.error.CopyFrom(no_such_queue(pull.queue).to_wire())
                 return answer
+            if not pull.peek:
+                answer.pulled.gaps.extend(self.state.gaps(pull.queue))
             taken = list(self.state.take(pull.queue, session, pull.messages_max, pull.peek, pull.bytes_max))
             answer.pulled.deliveries.extend(_delivery(given, []) for given in taken)
         elif kind == "describe":
@@ -278,6 +282,18 @@ class FakeSlice:
         else:
             self.state.release(delayed)
 
+    def _begin_ack_timeout(self, queue: bytes, key: bytes, first: int, end: int, session: object, times: int) -> None:
+        """Takes messages back when the queue's ack timeout is over. Its other sessions come first then."""
+        timeout_ms = self.state.queues.parts[queue].options.ack_timeout_ms
+
+        def over() -> None:
+            if self.state.time_out(queue, key, range(first, end), session, times):
+                self._sessions.sort(key=lambda one: one is session)
+                self.pump()
+
+        if timeout_ms and isinstance(session, FakeSession):  # A lease has a time of its own.
+            asyncio.get_running_loop().call_later(timeout_ms / 1000, over)
+
     def _unacked(self, session: FakeSession, acks: wire.Acks) -> list[int]:
         """Returns the places of what is still unacked; a handle that is not attached counts so."""
         queues = [(ack, queue) for ack in acks.acks for queue in (*map(session.queues.get, ack.handles), *ack.queues)]
@@ -294,13 +310,17 @@ class FakeSlice:
         """Gives attached sessions what their windows allow: one delivery for all queues of a session that get it."""
         for session in self._sessions:
             together: dict[Any, list[int]] = {}
+            gaps: list[wire.Gap] = []
             for handle, queue in session.queues.items():
                 room = session.windows[handle] - self.state.unacked(queue, session)
+                for gap in self.state.gaps(queue) if room > 0 else ():
+                    gap.handles.append(handle)
+                    gaps.append(gap)
                 for given in self.state.take(queue, session, room):
                     together.setdefault(given, []).append(handle)
-            if together:
+            if together or gaps:
                 deliveries = [_delivery(given, handles) for given, handles in together.items()]
-                session.outbox.put_nowait(wire.SessionResponse(deliveries=deliveries))
+                session.outbox.put_nowait(wire.SessionResponse(deliveries=deliveries, gaps=gaps))
         for key, chunk, queues in self.state.take_live():
             self._give_live(key, chunk, queues)
         self.watches.tell()

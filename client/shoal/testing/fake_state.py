@@ -1,7 +1,7 @@
 """Keeps what a fake slice has: queues, keys, bindings, producers, in plain dictionaries. The words of the contract, no
 speed.
 
-Belongs here: what changes do, what may be given to whom. Not here: streams (fake_slice.py).
+Belongs here: what changes do, what may be given to whom. Not here: streams and times (fake_slice.py).
 
 Long because every verb of a slice is here.
 """
@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from shoal.testing.fake_dead_letters import copy_of
 from shoal.testing.fake_queues import FakeQueues
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import Conflict, NotOwner, OutOfRange, ResourceExhausted, ShoalError, Unroutable
 from shoal_contract.limits import FIRST_OFFSET
-from shoal_contract.names import DIRECT_PREFIX, direct_key, show
+from shoal_contract.names import DIRECT_PREFIX, direct_key, encode_name, show
 from shoal_contract.options import PLAIN, KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Error
@@ -45,11 +46,20 @@ class Key:
     head: int = FIRST_OFFSET
     """The offset that the next message gets."""
     chunks: list[tuple[int, int, bytes]] = field(default_factory=list)
-    """Chunks, never trimmed: (first, end, serialized chunk)."""
+    """Chunks: (first, end, serialized chunk). Only a capacity takes some away."""
     bindings: dict[bytes, Binding] = field(default_factory=dict)
     """Queue -> its binding."""
     options: KeyOptions = PLAIN
     """What the key was configured with."""
+    expiring: set[int] = field(default_factory=set)
+    """The first offsets of chunks with a ttl."""
+    expired: list[tuple[int, int]] = field(default_factory=list)
+    """What expired: first <= offset < end."""
+
+    @property
+    def low(self) -> int:
+        """Returns the lowest offset that is kept."""
+        return self.chunks[0][0] if self.chunks else self.head
 
 
 Given = tuple[bytes, int, int, int, bytes, int]
@@ -69,12 +79,16 @@ class FakeState:
         """Live chunks since the last look of `take_live`."""
         self.answers: dict[tuple[bytes, int], bytes] = {}
         self.last_sequence: dict[bytes, int] = {}
-        self.delayed: list[tuple[int, bytes, bytes]] = []
-        """What waits for its time: Unix time in milliseconds, key, chunk."""
+        self.delayed: list[tuple[int, bytes, bytes, int]] = []
+        """What waits for its time: Unix time in milliseconds, key, chunk, time to live in milliseconds."""
         self.applied = 0
         """The number of changes applied; repeats are not."""
+        self.note_given: Callable[[bytes, bytes, int, int, object, int], None] = lambda *given: None
+        """Called for messages that are given: queue, key, first <= offset < end, session, and how often by now."""
         self.used: Callable[[bytes], bool] = lambda queue: False
         """Returns whether a session consumes a queue."""
+        self.send_letter: Callable[[bytes, bytes], None] = self.take_letter
+        """Publishes a chunk to a dead-letter key, on whichever slice owns it."""
         self._owner_of = owner_of
         self._version = version
 
@@ -100,7 +114,13 @@ class FakeState:
 
     def _copy(self) -> tuple[Any, ...]:
         keys = {
-            name: replace(key, chunks=list(key.chunks), bindings={q: _copied(one) for q, one in key.bindings.items()})
+            name: replace(
+                key,
+                chunks=list(key.chunks),
+                bindings={q: _copied(one) for q, one in key.bindings.items()},
+                expiring=set(key.expiring),
+                expired=list(key.expired),
+            )
             for name, key in self.keys.items()
         }
         return keys, self.queues.copy(), list(self.dropped), list(self.delayed)
@@ -150,7 +170,8 @@ class FakeState:
                 if published.live:
                     yield 1, partial(self._publish_live, key, chunk, published.mandatory)
                 else:
-                    yield 1, partial(self._publish, key, chunk, published.mandatory, published.not_before_ms)
+                    terms = published.mandatory, published.not_before_ms, published.ttl_ms
+                    yield 1, partial(self._publish, key, chunk, *terms)
         else:
             assert step.HasField("binds") or step.HasField("unbinds"), f"no {step.WhichOneof('step')} in this fake"
             binds = step.binds if step.HasField("binds") else step.unbinds
@@ -166,6 +187,9 @@ class FakeState:
         self.check_owner(*keys)
         self.queues.check(queue)
         if isinstance(step, wire.Binds):
+            for key in keys if step.start == wire.START_OFFSET else ():
+                if step.start_value > (head := self.keys.get(key, Key()).head):
+                    raise OutOfRange(f"key {show(key)} gives offset {head} next", subject=show(key), limit=head)
             return [self._bind_one(queue, self.keys.setdefault(key, Key()), step) for key in keys], []
         return [self._unbind_one(queue, self.keys.setdefault(key, Key()), step) for key in keys], []
 
@@ -241,11 +265,11 @@ class FakeState:
         binding = key.bindings.get(queue)
         if binding is not None and not binding.end:
             return binding.start
-        low = key.chunks[0][0] if key.chunks else key.head
         starts = {
-            wire.START_EARLIEST: low,
-            wire.START_LAST: max(low, key.head - step.start_value),
-            wire.START_OFFSET: step.start_value,
+            wire.START_EARLIEST: key.low,
+            wire.START_LAST: max(key.low, key.head - step.start_value),
+            wire.START_OFFSET: max(key.low, step.start_value),
+            wire.START_AGE: key.low,  # The fake has no clock: all was published just now.
         }
         start: int = starts.get(step.start, key.head)
         if binding is None:
@@ -268,34 +292,44 @@ class FakeState:
         return end
 
     def _publish(
-        self, name: bytes, chunk: bytes, mandatory: bool, not_before_ms: int = 0
+        self, name: bytes, chunk: bytes, mandatory: bool, not_before_ms: int = 0, ttl_ms: int = 0
     ) -> tuple[list[int], list[int]]:
         self.check_owner(name)
         key = self.keys.setdefault(name, Key())
         bound = sum(not binding.end for binding in key.bindings.values())
-        bodies = len(parse_chunk(chunk).bodies)
-        kept = sum(end - first for first, end, _ in key.chunks)
-        if (bound or key.options.keeps_history) and 0 < key.options.capacity_messages < kept + bodies:
-            limit = key.options.capacity_messages
-            raise ResourceExhausted(f"key {show(name)} is full", subject=show(name), limit=limit, value=kept + bodies)
+        if not not_before_ms and (bound or key.options.keeps_history):
+            _fit_capacity(name, key, chunk)
         if not bound and (mandatory or not key.options.keeps_history):
             if mandatory:
                 raise Unroutable(f"key {show(name)} has no bindings", subject=show(name))
             if not not_before_ms:
                 return [0], [0]
         if not_before_ms:
-            self.delayed.append((not_before_ms, name, chunk))
+            self.delayed.append((not_before_ms, name, chunk, ttl_ms))
             return [0], [0]
         first = key.head
         key.head += len(parse_chunk(chunk).bodies)
         key.chunks.append((first, key.head, chunk))
+        if ttl_ms:
+            key.expiring.add(first)
         return [first], [bound]
+
+    def expire(self) -> None:
+        """Ends the time of all that was published with a ttl, as if it were over: the fake has no clock."""
+        for key in self.keys.values():
+            key.expired += [(first, end) for first, end, _ in key.chunks if first in key.expiring]
+            key.chunks = [chunk for chunk in key.chunks if chunk[0] not in key.expiring]
+            key.expiring.clear()
 
     def publish_due(self) -> None:
         """Publishes everything that waits for its time, as if it had come: the fake has no clock."""
-        for _, name, chunk in sorted(self.delayed):
-            self._publish(name, chunk, mandatory=False)
-        self.delayed.clear()
+        due, self.delayed = sorted(self.delayed, key=lambda one: one[0]), []
+        for one in due:
+            _, name, chunk, ttl_ms = one
+            try:
+                self._publish(name, chunk, mandatory=False, ttl_ms=ttl_ms)
+            except (NotOwner, ResourceExhausted):
+                self.delayed.append(one)  # As at a real slice: it tries again later.
 
     def _publish_live(self, name: bytes, chunk: bytes, mandatory: bool) -> tuple[list[int], list[int]]:
         self.check_owner(name)
@@ -316,6 +350,18 @@ class FakeState:
             if not key.startswith(DIRECT_PREFIX) and self._owner_of(key) != self.name:
                 owner, version = self._owner_of(key), self._version()
                 raise NotOwner(f"key {show(key)} is of slice {owner}", map_version=version, owner=owner)
+
+    def gaps(self, queue: bytes) -> Iterator[wire.Gap]:
+        """Yields what the queue still had to get and its keys do not keep any more; then it is done."""
+        for name, key in self.keys.items():
+            binding = key.bindings.get(queue)
+            if binding is None:
+                continue
+            gone = [(wire.GAP_REASON_EXPIRED, *span) for span in key.expired]
+            for why, low, high in [*gone, (wire.GAP_REASON_DROPPED, binding.start, key.low)]:
+                for first, to in _runs(max(low, binding.start), min(high, binding.end or high), binding):
+                    binding.done.update(range(first, to))
+                    yield wire.Gap(key=name, first=first, to=to, why=why)
 
     def take(
         self, queue: bytes, session: object, messages_max: int, peek: bool = False, bytes_max: int = 0
@@ -338,6 +384,7 @@ class FakeState:
                     messages_max -= stop - start
                     again = binding.times_given.get(start, 0)
                     if not peek:
+                        self.note_given(queue, name, start, stop, session, again + 1)
                         for offset in range(start, stop):
                             binding.given[offset] = session
                             binding.times_given[offset] = again + 1
@@ -355,13 +402,56 @@ class FakeState:
                 del binding.given[offset]
 
     def nack(self, queue: bytes, ack: wire.Ack, session: object | None, holder: object) -> None:
-        """Gives what the session has of a queue (None: what anyone has) to `holder`, until `release` takes it back:
-        so a delay is kept."""
+        """Gives what the session has of a queue (None: what anyone has) to `holder`, until `release` takes it back: so
+        a delay is kept. What was delivered as often as may be is dead."""
         binding = self.keys.get(ack.key, Key()).bindings.get(queue)
         if binding is not None:
             low: int = ack.low
             for offset in [at for at, had in binding.given.items() if low <= at < ack.to and session in (None, had)]:
                 binding.given[offset] = holder
+                self._end_if_dead(queue, ack.key, binding, offset, b"nack")
+
+    def time_out(self, queue: bytes, name: bytes, offsets: range, session: object, times: int) -> bool:
+        """Takes back what a session has not acked in time, of its delivery number `times`. Returns whether there was
+        any."""
+        binding = self.keys.get(name, Key()).bindings.get(queue)
+        if binding is None:
+            return False
+        late = [at for at in offsets if binding.given.get(at) is session and binding.times_given[at] == times]
+        for offset in late:
+            if not self._end_if_dead(queue, name, binding, offset, b"timeout"):
+                del binding.given[offset]
+        return bool(late)
+
+    def _end_if_dead(self, queue: bytes, name: bytes, binding: Binding, offset: int, reason: bytes) -> bool:
+        """Ends a message that came back, if it was delivered as often as may be, and sends its copy. Returns whether
+        it did."""
+        options = self.queues.parts[queue].options
+        times = binding.times_given[offset]
+        if not 0 < options.max_deliveries <= times:
+            return False
+        del binding.given[offset]
+        binding.done.add(offset)
+        dead_letter = encode_name(options.dead_letter, "dead_letter") if options.dead_letter else name
+        first, _, chunk = next(one for one in self.keys[name].chunks if one[0] <= offset < one[1])
+        why = {
+            "shoal-reason": reason,
+            "shoal-key": name,
+            "shoal-offset": b"%d" % offset,
+            "shoal-queue": queue,
+            "shoal-deliveries": b"%d" % times,
+        }
+        copy = copy_of(chunk, offset - first, why)
+        if copy is not None and dead_letter != name:
+            self.send_letter(dead_letter, copy)
+        return True
+
+    def take_letter(self, name: bytes, chunk: bytes) -> None:
+        """Publishes a dead letter, also to a key that is full."""
+        key = self.keys.setdefault(name, Key())
+        options, key.options = key.options, replace(key.options, capacity_messages=0, capacity_bytes=0)
+        self._publish(name, chunk, mandatory=False)
+        key.options = options
 
     def is_unacked(self, queue: bytes, ack: wire.Ack) -> bool:
         """Returns whether the queue still has to get or to ack some of these messages."""
@@ -377,12 +467,16 @@ class FakeState:
         bindings = [key.bindings[queue] for key in self.keys.values() if queue in key.bindings]
         return sum(holder is session for binding in bindings for holder in binding.given.values())
 
-    def release(self, session: object, queue: bytes | None = None) -> None:
-        """Takes back what a session has unacked, of one queue or of all: it may be given again."""
-        for key in self.keys.values():
+    def release(self, session: object, queue: bytes | None = None, reason: bytes = b"left") -> None:
+        """Takes back what a session has unacked, of one queue or of all: it may be given again, unless it is dead."""
+        back: list[tuple[bytes, int, bytes, Binding]] = []
+        for key_name, key in self.keys.items():
             for name, binding in key.bindings.items():
                 if queue in (None, name):
-                    binding.given = {at: holder for at, holder in binding.given.items() if holder is not session}
+                    back += [(name, at, key_name, binding) for at, had in binding.given.items() if had is session]
+        for name, offset, key_name, binding in back:
+            if not self._end_if_dead(name, key_name, binding, offset, reason):
+                del binding.given[offset]
 
     def describe(self, question: wire.Describe) -> wire.Description:
         """Describes queues and keys."""
@@ -401,7 +495,7 @@ class FakeState:
         for name, key in self.keys.items():
             binding = key.bindings.get(queue)
             if binding is not None:
-                offsets = set(range(binding.start, binding.end or key.head)) - binding.done
+                offsets = set(range(max(binding.start, key.low), binding.end or key.head)) - binding.done
                 description.binding_count += 1
                 description.messages += len(offsets)
                 description.bindings.add(key=name, start=binding.start, end=binding.end, messages=len(offsets))
@@ -419,18 +513,49 @@ def _copied(binding: Binding) -> Binding:
     return Binding(binding.start, binding.end, set(binding.done), given, times)
 
 
+def _fit_capacity(name: bytes, key: Key, chunk: bytes) -> None:
+    """Lets the oldest chunks go if the key's policy says so. Raises ResourceExhausted if the key would keep more than
+    its capacity."""
+    beyond = _beyond_capacity(key, [] if key.options.drops_oldest else key.chunks, chunk)
+    if beyond is not None:
+        raise ResourceExhausted(f"key {show(name)} is full", subject=show(name), limit=beyond[0], value=beyond[1])
+    while _beyond_capacity(key, key.chunks, chunk) is not None:
+        key.chunks.pop(0)
+
+
+def _beyond_capacity(key: Key, chunks: list[tuple[int, int, bytes]], chunk: bytes) -> tuple[int, int] | None:
+    """Returns (limit, value) of the capacity that the key would go beyond with these chunks and one more; None if it
+    would not. What a queue has to get counts, and history."""
+    options = key.options
+    lows = [
+        next(iter(sorted(set(range(one.start, one.end or key.head)) - one.done)), key.head)
+        for one in key.bindings.values()
+    ]
+    lows.append(FIRST_OFFSET if options.history_age_s else key.head - options.history_messages)
+    kept = [parse_chunk(chunk).bodies, *(parse_chunk(one).bodies for _, end, one in chunks if end > min(lows))]
+    for limit, value in (
+        (options.capacity_messages, sum(map(len, kept))),
+        (options.capacity_bytes, sum(len(body) for bodies in kept for body in bodies)),
+    ):
+        if 0 < limit < value:
+            return limit, value
+    return None
+
+
 def refused_first(outcome: bytes) -> Error | None:
     """Returns the first refusal of a change, as an atomic one is answered with it."""
     return next((one.error for step in wire.Outcome.FromString(outcome).steps for one in step.refusals), None)
 
 
 def _runs(low: int, high: int, binding: Binding) -> list[tuple[int, int]]:
-    """Returns the offsets low <= offset < high that are neither done nor given, as ranges."""
+    """Returns the offsets low <= offset < high that are neither done nor given, as ranges of those that were given
+    equally often."""
     runs: list[tuple[int, int]] = []
     for offset in range(low, high):
         if offset in binding.done or offset in binding.given:
             continue
-        if runs and runs[-1][1] == offset:
+        times = binding.times_given.get
+        if runs and runs[-1][1] == offset and times(offset, 0) == times(offset - 1, 0):
             runs[-1] = (runs[-1][0], offset + 1)
         else:
             runs.append((offset, offset + 1))

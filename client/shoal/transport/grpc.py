@@ -20,6 +20,7 @@ from shoal_contract.wire.redirector_pb2 import WatchMapRequest, WatchMapResponse
 from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
 from shoal_contract.wire.slice_pb2 import SessionRequest, SessionResponse, WatchRequest, WatchResponse
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_runtime.channels import open_channel
 
 if TYPE_CHECKING:
     from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceAsyncStub
@@ -48,11 +49,6 @@ OPTIONS: Final[list[tuple[str, int]]] = [
 ]
 
 
-def _open_channel(address: str) -> grpc.aio.Channel:
-    """Opens a channel to host:port; its owner closes it."""
-    return grpc.aio.insecure_channel(address, options=OPTIONS)
-
-
 class GrpcTransport:
     """Opens channels when they are first needed. Channels of calls stay until `close`: one for each address ever
     called, which are leaders and redirectors."""
@@ -63,19 +59,19 @@ class GrpcTransport:
 
     def open_session(self, address: str) -> GrpcSession:
         """Opens a stream to a slice, on a channel of its own."""
-        channel = _open_channel(address)
+        channel = open_channel(address, OPTIONS)
         stub: SliceServiceAsyncStub = SliceServiceStub(channel)
         return GrpcSession(channel, stub.Session())
 
     def watch_map(self, address: str) -> GrpcStream[WatchMapResponse]:
         """Opens a stream of maps, on a channel of its own."""
-        channel = _open_channel(address)
+        channel = open_channel(address, OPTIONS)
         stub: RedirectorServiceAsyncStub = RedirectorServiceStub(channel)
         return GrpcStream(channel, stub.WatchMap(WatchMapRequest()), NO_REDIRECTOR)
 
     def watch(self, address: str, request: WatchRequest) -> GrpcStream[WatchResponse]:
         """Opens a stream of what a slice tells, on a channel of its own."""
-        channel = _open_channel(address)
+        channel = open_channel(address, OPTIONS)
         stub: SliceServiceAsyncStub = SliceServiceStub(channel)
         return GrpcStream(channel, stub.Watch(request), NO_WATCH)
 
@@ -85,7 +81,7 @@ class GrpcTransport:
         """Makes one call. Raises ShoalError."""
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = _open_channel(address)
+            channel = self._channels[address] = open_channel(address, OPTIONS)
         call: grpc.aio.UnaryUnaryMultiCallable[Request, Response] = channel.unary_unary(
             method.path, request_serializer=_serialized, response_deserializer=method.response.FromString
         )

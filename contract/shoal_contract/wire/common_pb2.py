@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15shoal/v1/common.proto\x12\x08shoal.v1\"\xb0\x01\n\x05\x45rror\x12!\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x13.shoal.v1.ErrorCode\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0f\n\x07subject\x18\x03 \x01(\t\x12\r\n\x05limit\x18\x04 \x01(\x04\x12\r\n\x05value\x18\x05 \x01(\x04\x12\x13\n\x0bmap_version\x18\x06 \x01(\x04\x12\r\n\x05owner\x18\x07 \x01(\t\x12\x0e\n\x06leader\x18\x08 \x01(\t\x12\x10\n\x08position\x18\t \x01(\x04\"\x94\x01\n\x0cQueueOptions\x12\x17\n\x0f\x65xpires_after_s\x18\x01 \x01(\r\x12\x16\n\x0e\x61\x63k_timeout_ms\x18\x02 \x01(\r\x12\x16\n\x0emax_deliveries\x18\x03 \x01(\r\x12\x13\n\x0b\x64\x65\x61\x64_letter\x18\x04 \x01(\x0c\x12&\n\texclusive\x18\x05 \x01(\x0e\x32\x13.shoal.v1.Exclusive\"p\n\nKeyOptions\x12\x18\n\x10history_messages\x18\x01 \x01(\x04\x12\x15\n\rhistory_age_s\x18\x02 \x01(\r\x12\x19\n\x11\x63\x61pacity_messages\x18\x03 \x01(\x04\x12\x16\n\x0e\x63\x61pacity_bytes\x18\x04 \x01(\x04\"g\n\x07Headers\x12-\n\x06\x66ields\x18\x01 \x03(\x0b\x32\x1d.shoal.v1.Headers.FieldsEntry\x1a-\n\x0b\x46ieldsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\";\n\x05\x43hunk\x12\x0e\n\x06\x62odies\x18\x01 \x03(\x0c\x12\"\n\x07headers\x18\x02 \x03(\x0b\x32\x11.shoal.v1.Headers*\x8a\x04\n\tErrorCode\x12\x1a\n\x16\x45RROR_CODE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45RROR_CODE_NOT_OWNER\x10\x01\x12\x19\n\x15\x45RROR_CODE_NOT_LEADER\x10\x02\x12\x1a\n\x16\x45RROR_CODE_UNAVAILABLE\x10\x03\x12\x15\n\x11\x45RROR_CODE_FENCED\x10\x04\x12 \n\x1c\x45RROR_CODE_DEADLINE_EXCEEDED\x10\x05\x12!\n\x1d\x45RROR_CODE_RESOURCE_EXHAUSTED\x10\x06\x12\x1b\n\x17\x45RROR_CODE_INVALID_NAME\x10\x07\x12\x18\n\x14\x45RROR_CODE_TOO_LARGE\x10\x08\x12\x19\n\x15\x45RROR_CODE_UNROUTABLE\x10\t\x12\x1c\n\x18\x45RROR_CODE_NO_SUCH_QUEUE\x10\n\x12\x17\n\x13\x45RROR_CODE_CONFLICT\x10\x0b\x12\x1a\n\x16\x45RROR_CODE_CROSS_SLICE\x10\x0c\x12\x1b\n\x17\x45RROR_CODE_OUT_OF_RANGE\x10\r\x12\x18\n\x14\x45RROR_CODE_MALFORMED\x10\x0e\x12\x1e\n\x1a\x45RROR_CODE_UNAUTHENTICATED\x10\x0f\x12 \n\x1c\x45RROR_CODE_PERMISSION_DENIED\x10\x10\x12\x16\n\x12\x45RROR_CODE_CORRUPT\x10\x11*R\n\tExclusive\x12\x19\n\x15\x45XCLUSIVE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45XCLUSIVE_NEWEST\x10\x01\x12\x14\n\x10\x45XCLUSIVE_OLDEST\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15shoal/v1/common.proto\x12\x08shoal.v1\"\xb0\x01\n\x05\x45rror\x12!\n\x04\x63ode\x18\x01 \x01(\x0e\x32\x13.shoal.v1.ErrorCode\x12\x0f\n\x07message\x18\x02 \x01(\t\x12\x0f\n\x07subject\x18\x03 \x01(\t\x12\r\n\x05limit\x18\x04 \x01(\x04\x12\r\n\x05value\x18\x05 \x01(\x04\x12\x13\n\x0bmap_version\x18\x06 \x01(\x04\x12\r\n\x05owner\x18\x07 \x01(\t\x12\x0e\n\x06leader\x18\x08 \x01(\t\x12\x10\n\x08position\x18\t \x01(\x04\"\x94\x01\n\x0cQueueOptions\x12\x17\n\x0f\x65xpires_after_s\x18\x01 \x01(\r\x12\x16\n\x0e\x61\x63k_timeout_ms\x18\x02 \x01(\r\x12\x16\n\x0emax_deliveries\x18\x03 \x01(\r\x12\x13\n\x0b\x64\x65\x61\x64_letter\x18\x04 \x01(\x0c\x12&\n\texclusive\x18\x05 \x01(\x0e\x32\x13.shoal.v1.Exclusive\"\x92\x01\n\nKeyOptions\x12\x18\n\x10history_messages\x18\x01 \x01(\x04\x12\x15\n\rhistory_age_s\x18\x02 \x01(\r\x12\x19\n\x11\x63\x61pacity_messages\x18\x03 \x01(\x04\x12\x16\n\x0e\x63\x61pacity_bytes\x18\x04 \x01(\x04\x12 \n\x06policy\x18\x05 \x01(\x0e\x32\x10.shoal.v1.Policy\"g\n\x07Headers\x12-\n\x06\x66ields\x18\x01 \x03(\x0b\x32\x1d.shoal.v1.Headers.FieldsEntry\x1a-\n\x0b\x46ieldsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x0c:\x02\x38\x01\";\n\x05\x43hunk\x12\x0e\n\x06\x62odies\x18\x01 \x03(\x0c\x12\"\n\x07headers\x18\x02 \x03(\x0b\x32\x11.shoal.v1.Headers*\x8a\x04\n\tErrorCode\x12\x1a\n\x16\x45RROR_CODE_UNSPECIFIED\x10\x00\x12\x18\n\x14\x45RROR_CODE_NOT_OWNER\x10\x01\x12\x19\n\x15\x45RROR_CODE_NOT_LEADER\x10\x02\x12\x1a\n\x16\x45RROR_CODE_UNAVAILABLE\x10\x03\x12\x15\n\x11\x45RROR_CODE_FENCED\x10\x04\x12 \n\x1c\x45RROR_CODE_DEADLINE_EXCEEDED\x10\x05\x12!\n\x1d\x45RROR_CODE_RESOURCE_EXHAUSTED\x10\x06\x12\x1b\n\x17\x45RROR_CODE_INVALID_NAME\x10\x07\x12\x18\n\x14\x45RROR_CODE_TOO_LARGE\x10\x08\x12\x19\n\x15\x45RROR_CODE_UNROUTABLE\x10\t\x12\x1c\n\x18\x45RROR_CODE_NO_SUCH_QUEUE\x10\n\x12\x17\n\x13\x45RROR_CODE_CONFLICT\x10\x0b\x12\x1a\n\x16\x45RROR_CODE_CROSS_SLICE\x10\x0c\x12\x1b\n\x17\x45RROR_CODE_OUT_OF_RANGE\x10\r\x12\x18\n\x14\x45RROR_CODE_MALFORMED\x10\x0e\x12\x1e\n\x1a\x45RROR_CODE_UNAUTHENTICATED\x10\x0f\x12 \n\x1c\x45RROR_CODE_PERMISSION_DENIED\x10\x10\x12\x16\n\x12\x45RROR_CODE_CORRUPT\x10\x11*R\n\tExclusive\x12\x19\n\x15\x45XCLUSIVE_UNSPECIFIED\x10\x00\x12\x14\n\x10\x45XCLUSIVE_NEWEST\x10\x01\x12\x14\n\x10\x45XCLUSIVE_OLDEST\x10\x02*8\n\x06Policy\x12\x16\n\x12POLICY_UNSPECIFIED\x10\x00\x12\x16\n\x12POLICY_DROP_OLDEST\x10\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -34,20 +34,22 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_HEADERS_FIELDSENTRY']._loaded_options = None
   _globals['_HEADERS_FIELDSENTRY']._serialized_options = b'8\001'
-  _globals['_ERRORCODE']._serialized_start=646
-  _globals['_ERRORCODE']._serialized_end=1168
-  _globals['_EXCLUSIVE']._serialized_start=1170
-  _globals['_EXCLUSIVE']._serialized_end=1252
+  _globals['_ERRORCODE']._serialized_start=681
+  _globals['_ERRORCODE']._serialized_end=1203
+  _globals['_EXCLUSIVE']._serialized_start=1205
+  _globals['_EXCLUSIVE']._serialized_end=1287
+  _globals['_POLICY']._serialized_start=1289
+  _globals['_POLICY']._serialized_end=1345
   _globals['_ERROR']._serialized_start=36
   _globals['_ERROR']._serialized_end=212
   _globals['_QUEUEOPTIONS']._serialized_start=215
   _globals['_QUEUEOPTIONS']._serialized_end=363
-  _globals['_KEYOPTIONS']._serialized_start=365
-  _globals['_KEYOPTIONS']._serialized_end=477
-  _globals['_HEADERS']._serialized_start=479
-  _globals['_HEADERS']._serialized_end=582
-  _globals['_HEADERS_FIELDSENTRY']._serialized_start=537
-  _globals['_HEADERS_FIELDSENTRY']._serialized_end=582
-  _globals['_CHUNK']._serialized_start=584
-  _globals['_CHUNK']._serialized_end=643
+  _globals['_KEYOPTIONS']._serialized_start=366
+  _globals['_KEYOPTIONS']._serialized_end=512
+  _globals['_HEADERS']._serialized_start=514
+  _globals['_HEADERS']._serialized_end=617
+  _globals['_HEADERS_FIELDSENTRY']._serialized_start=572
+  _globals['_HEADERS_FIELDSENTRY']._serialized_end=617
+  _globals['_CHUNK']._serialized_start=619
+  _globals['_CHUNK']._serialized_end=678
 # @@protoc_insertion_point(module_scope)

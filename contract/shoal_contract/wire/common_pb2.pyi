@@ -103,6 +103,29 @@ EXCLUSIVE_OLDEST: Exclusive.ValueType  # 2
 """One: while it stays, the attach of another session is refused."""
 Global___Exclusive: _TypeAlias = Exclusive  # noqa: Y015
 
+class _Policy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Policy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    POLICY_UNSPECIFIED: _Policy.ValueType  # 0
+    """The publish is refused with ResourceExhausted."""
+    POLICY_DROP_OLDEST: _Policy.ValueType  # 1
+    """The key's oldest messages make room: whole chunks, as few as are needed. Queues that still had to get them are told
+    of a gap. A chunk that is larger than the capacity is refused.
+    """
+
+class Policy(_Policy, metaclass=_PolicyEnumTypeWrapper): ...
+
+POLICY_UNSPECIFIED: Policy.ValueType  # 0
+"""The publish is refused with ResourceExhausted."""
+POLICY_DROP_OLDEST: Policy.ValueType  # 1
+"""The key's oldest messages make room: whole chunks, as few as are needed. Queues that still had to get them are told
+of a gap. A chunk that is larger than the capacity is refused.
+"""
+Global___Policy: _TypeAlias = Policy  # noqa: Y015
+
 @_typing.final
 class Error(_message.Message):
     """Unary calls carry it, serialized, in the trailing metadata `shoal-error-bin`; sessions carry it inline."""
@@ -207,14 +230,18 @@ class KeyOptions(_message.Message):
     HISTORY_AGE_S_FIELD_NUMBER: _builtins.int
     CAPACITY_MESSAGES_FIELD_NUMBER: _builtins.int
     CAPACITY_BYTES_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
     history_messages: _builtins.int
     """The key keeps its last so many messages, and those of the last so many seconds, even if every queue has them, or none
     is bound; 0: none.
     """
     history_age_s: _builtins.int
     capacity_messages: _builtins.int
-    """Publishes that would make the key keep more than this are refused with ResourceExhausted; 0: no limit."""
+    """The key keeps at most this, with what queues still have to get; 0: no limit. `policy` says what becomes of a publish
+    that would make it more.
+    """
     capacity_bytes: _builtins.int
+    policy: Global___Policy.ValueType
     def __init__(
         self,
         *,
@@ -222,10 +249,11 @@ class KeyOptions(_message.Message):
         history_age_s: _builtins.int = ...,
         capacity_messages: _builtins.int = ...,
         capacity_bytes: _builtins.int = ...,
+        policy: Global___Policy.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_bytes", b"capacity_bytes", "capacity_messages", b"capacity_messages", "history_age_s", b"history_age_s", "history_messages", b"history_messages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity_bytes", b"capacity_bytes", "capacity_messages", b"capacity_messages", "history_age_s", b"history_age_s", "history_messages", b"history_messages", "policy", b"policy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

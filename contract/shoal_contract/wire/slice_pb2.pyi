@@ -34,6 +34,11 @@ class _StartEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Start.ValueType
     START_EARLIEST: _Start.ValueType  # 1
     START_LAST: _Start.ValueType  # 2
     START_OFFSET: _Start.ValueType  # 3
+    """At this offset. If the key does not keep it any more, at the lowest that it keeps, and the answer says so. Above the
+    key's next offset, and for a key that is not there: OutOfRange.
+    """
+    START_AGE: _Start.ValueType  # 4
+    """With the first message, of those that the key keeps, that was published in the last so many milliseconds."""
 
 class Start(_Start, metaclass=_StartEnumTypeWrapper): ...
 
@@ -42,7 +47,33 @@ START_UNSPECIFIED: Start.ValueType  # 0
 START_EARLIEST: Start.ValueType  # 1
 START_LAST: Start.ValueType  # 2
 START_OFFSET: Start.ValueType  # 3
+"""At this offset. If the key does not keep it any more, at the lowest that it keeps, and the answer says so. Above the
+key's next offset, and for a key that is not there: OutOfRange.
+"""
+START_AGE: Start.ValueType  # 4
+"""With the first message, of those that the key keeps, that was published in the last so many milliseconds."""
 Global___Start: _TypeAlias = Start  # noqa: Y015
+
+class _GapReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _GapReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_GapReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    GAP_REASON_UNSPECIFIED: _GapReason.ValueType  # 0
+    GAP_REASON_DROPPED: _GapReason.ValueType  # 1
+    """The key has a capacity with policy drop_oldest, and needed the room."""
+    GAP_REASON_EXPIRED: _GapReason.ValueType  # 2
+    """Their time to live was over."""
+
+class GapReason(_GapReason, metaclass=_GapReasonEnumTypeWrapper): ...
+
+GAP_REASON_UNSPECIFIED: GapReason.ValueType  # 0
+GAP_REASON_DROPPED: GapReason.ValueType  # 1
+"""The key has a capacity with policy drop_oldest, and needed the room."""
+GAP_REASON_EXPIRED: GapReason.ValueType  # 2
+"""Their time to live was over."""
+Global___GapReason: _TypeAlias = GapReason  # noqa: Y015
 
 class _MemberChange:
     ValueType = _typing.NewType("ValueType", _builtins.int)
@@ -140,7 +171,7 @@ class Open(_message.Message):
     PRODUCER_FIELD_NUMBER: _builtins.int
     WINDOW_BYTES_FIELD_NUMBER: _builtins.int
     producer: _builtins.bytes
-    """16 random bytes: who numbers the frames."""
+    """16 random bytes: the producer that numbers the frames."""
     window_bytes: _builtins.int
     """Bytes of deliveries that the slice may have under way to this session; 0: the slice's default."""
     def __init__(
@@ -286,7 +317,7 @@ class Binds(_message.Message):
     START_VALUE_FIELD_NUMBER: _builtins.int
     start: Global___Start.ValueType
     start_value: _builtins.int
-    """For START_LAST: how many messages; for START_OFFSET: the offset."""
+    """For START_LAST: how many messages; for START_OFFSET: the offset; for START_AGE: milliseconds."""
     @_builtins.property
     def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     @_builtins.property
@@ -351,10 +382,15 @@ class Publishes(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     MANDATORY_FIELD_NUMBER: _builtins.int
+    TTL_MS_FIELD_NUMBER: _builtins.int
     NOT_BEFORE_MS_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
     mandatory: _builtins.bool
     """Refuse with Unroutable where no queue is bound."""
+    ttl_ms: _builtins.int
+    """Milliseconds for which the chunks are valid, from when they are published; 0: for ever. After that they are not
+    delivered any more, and queues that still had to get them are told of a gap. Not for live publishes.
+    """
     not_before_ms: _builtins.int
     """Unix time in milliseconds, 0: now. The chunks are kept, and published, with an offset, once the slice's clock has come
     to this time; a past time is due at once. The outcome says offset 0 and 0 queues. `mandatory` is checked at once.
@@ -375,12 +411,13 @@ class Publishes(_message.Message):
         keys: _abc.Iterable[_builtins.bytes] | None = ...,
         chunks: _abc.Iterable[_builtins.bytes] | None = ...,
         mandatory: _builtins.bool = ...,
+        ttl_ms: _builtins.int = ...,
         not_before_ms: _builtins.int = ...,
         live: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "keys", b"keys", "live", b"live", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "keys", b"keys", "live", b"live", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -876,6 +913,7 @@ class SessionResponse(_message.Message):
     ANSWERS_FIELD_NUMBER: _builtins.int
     DELIVERIES_FIELD_NUMBER: _builtins.int
     RESETS_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answer]: ...
@@ -888,6 +926,12 @@ class SessionResponse(_message.Message):
         """
 
     @_builtins.property
+    def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gap]:
+        """Messages that these queues do not get. They come before the deliveries of this response, and behind those of the
+        responses before it.
+        """
+
+    @_builtins.property
     def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ended]:
         """Handles that are not attached any more, or were refused, while the session's others go on: queues that are exclusive."""
 
@@ -897,11 +941,12 @@ class SessionResponse(_message.Message):
         answers: _abc.Iterable[Global___Answer] | None = ...,
         deliveries: _abc.Iterable[Global___Delivery] | None = ...,
         resets: _abc.Iterable[_builtins.int] | None = ...,
+        gaps: _abc.Iterable[Global___Gap] | None = ...,
         ended: _abc.Iterable[Global___Ended] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "deliveries", b"deliveries", "ended", b"ended", "resets", b"resets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "deliveries", b"deliveries", "ended", b"ended", "gaps", b"gaps", "resets", b"resets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1024,20 +1069,63 @@ class Deliveries(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DELIVERIES_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Delivery]: ...
+    @_builtins.property
+    def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gap]: ...
     def __init__(
         self,
         *,
         deliveries: _abc.Iterable[Global___Delivery] | None = ...,
+        gaps: _abc.Iterable[Global___Gap] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries", "gaps", b"gaps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Deliveries: _TypeAlias = Deliveries  # noqa: Y015
+
+@_typing.final
+class Gap(_message.Message):
+    """The messages first <= offset < to of a key, which a queue still had to get, are gone: of these offsets it gets no more,
+    and they need no ack. A gap is told to one of the queue's consumers, the one that would have got the next message; it
+    may be told again after a crash of the slice, as messages may.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    FIRST_FIELD_NUMBER: _builtins.int
+    TO_FIELD_NUMBER: _builtins.int
+    WHY_FIELD_NUMBER: _builtins.int
+    HANDLES_FIELD_NUMBER: _builtins.int
+    key: _builtins.bytes
+    first: _builtins.int
+    to: _builtins.int
+    why: Global___GapReason.ValueType
+    @_builtins.property
+    def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The queues' handles in this session (empty in answers to Pull)."""
+
+    def __init__(
+        self,
+        *,
+        key: _builtins.bytes = ...,
+        first: _builtins.int = ...,
+        to: _builtins.int = ...,
+        why: Global___GapReason.ValueType = ...,
+        handles: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first", b"first", "handles", b"handles", "key", b"key", "to", b"to", "why", b"why"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Gap: _TypeAlias = Gap  # noqa: Y015
 
 @_typing.final
 class Unacked(_message.Message):
@@ -1082,6 +1170,7 @@ class Delivery(_message.Message):
     HANDLES_FIELD_NUMBER: _builtins.int
     REDELIVERED_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
+    EXPIRES_MS_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     first: _builtins.int
     """Offset of the chunk's first message."""
@@ -1097,6 +1186,8 @@ class Delivery(_message.Message):
     """A live publish: its messages have no offsets. `first` and `low` are 0, `to` is the number of messages. It is not
     acked, and comes once or not at all.
     """
+    expires_ms: _builtins.int
+    """The leader's time when the messages expire; 0: never."""
     @_builtins.property
     def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The queues' handles in this session (empty in answers to Pull)."""
@@ -1113,10 +1204,11 @@ class Delivery(_message.Message):
         handles: _abc.Iterable[_builtins.int] | None = ...,
         redelivered: _builtins.int = ...,
         live: _builtins.bool = ...,
+        expires_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "first", b"first", "handles", b"handles", "key", b"key", "live", b"live", "low", b"low", "redelivered", b"redelivered", "time_ms", b"time_ms", "to", b"to"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "expires_ms", b"expires_ms", "first", b"first", "handles", b"handles", "key", b"key", "live", b"live", "low", b"low", "redelivered", b"redelivered", "time_ms", b"time_ms", "to", b"to"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1171,7 +1263,7 @@ class QueueDescription(_message.Message):
     """The leader's time when the oldest message of the backlog was published; 0: none."""
     attached_sessions: _builtins.int
     incarnation: _builtins.int
-    """Given by the queue's home when it was declared there, and to its parts elsewhere by who declares them; grows when a
+    """Given by the queue's home when it was declared there, and to its parts elsewhere by the client that declares them; grows when a
     queue of this name is dropped and declared again. 0: not known (made by a bulk load).
     """
     @_builtins.property
@@ -1420,6 +1512,7 @@ class PublishRequest(_message.Message):
     MANDATORY_FIELD_NUMBER: _builtins.int
     PRODUCER_FIELD_NUMBER: _builtins.int
     SEQUENCE_FIELD_NUMBER: _builtins.int
+    TTL_MS_FIELD_NUMBER: _builtins.int
     NOT_BEFORE_MS_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
@@ -1429,6 +1522,8 @@ class PublishRequest(_message.Message):
     settles those below it, and of two calls under way the higher may come first; the lower is then OutOfRange.
     """
     sequence: _builtins.int
+    ttl_ms: _builtins.int
+    """As in Publishes."""
     not_before_ms: _builtins.int
     """As in Publishes."""
     live: _builtins.bool
@@ -1443,12 +1538,13 @@ class PublishRequest(_message.Message):
         mandatory: _builtins.bool = ...,
         producer: _builtins.bytes = ...,
         sequence: _builtins.int = ...,
+        ttl_ms: _builtins.int = ...,
         not_before_ms: _builtins.int = ...,
         live: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "key", b"key", "live", b"live", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms", "producer", b"producer", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "key", b"key", "live", b"live", "mandatory", b"mandatory", "not_before_ms", b"not_before_ms", "producer", b"producer", "sequence", b"sequence", "ttl_ms", b"ttl_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1504,16 +1600,20 @@ class PullResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     DELIVERIES_FIELD_NUMBER: _builtins.int
+    GAPS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Delivery]: ...
+    @_builtins.property
+    def gaps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Gap]: ...
     def __init__(
         self,
         *,
         deliveries: _abc.Iterable[Global___Delivery] | None = ...,
+        gaps: _abc.Iterable[Global___Gap] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries", "gaps", b"gaps"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

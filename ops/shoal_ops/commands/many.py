@@ -1,9 +1,10 @@
-"""`shoal drop` and `shoal purge`: one verb for many queues, in one call. An error for one queue is reported, and the
-others go on."""
+"""`shoal drop`, `shoal purge`, `shoal configure`: one verb for many queues or keys, in one call. An error for one of
+them is reported, and the others go on."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import asdict
 
 import shoal
 from shoal_contract.names import Name
@@ -27,6 +28,21 @@ async def drop(at: str, queues: Sequence[str], if_unused: bool, if_empty: bool, 
     return _code(problems)
 
 
+async def configure(at: str, keys: Sequence[str], options: shoal.KeyOptions, as_json: bool) -> int:
+    """Configures keys. Returns the exit code."""
+
+    async def work(broker: shoal.Broker, some: Sequence[str]) -> dict[Name, int]:
+        await broker.configure(some, options)
+        return dict.fromkeys(some, 0)
+
+    done, problems = await _all(at, keys, work)
+    if as_json:
+        output.say_json({"configured": list(done), "options": asdict(options)} | _failed(problems))
+    else:
+        output.say(f"configured {output.count(len(done), 'key')}")
+    return _code(problems)
+
+
 async def purge(at: str, queues: Sequence[str], as_json: bool) -> int:
     """Purges queues. Returns the exit code."""
 
@@ -43,11 +59,11 @@ async def purge(at: str, queues: Sequence[str], as_json: bool) -> int:
 
 
 async def _all(
-    at: str, queues: Sequence[str], work: Callable[[shoal.Broker, Sequence[str]], Awaitable[Mapping[Name, int]]]
+    at: str, given: Sequence[str], work: Callable[[shoal.Broker, Sequence[str]], Awaitable[Mapping[Name, int]]]
 ) -> tuple[dict[str, int], dict[str, shoal.ShoalError]]:
-    """Returns what was done, with its value, and the errors, by queue. Each error that the caller can mend has a line;
+    """Returns what was done, with its value, and the errors, by name. Each error that the caller can mend has a line;
     of the others one stands for all: if the cluster is away, all have the same."""
-    names = list(dict.fromkeys(queues))
+    names = list(dict.fromkeys(given))
     problems: Mapping[Name, shoal.ShoalError] = {}
     async with connect(at) as broker:
         try:
@@ -55,18 +71,18 @@ async def _all(
         except shoal.ShoalError as error:
             done = error.done
             problems = error.failed or dict.fromkeys(names, error)
-    grave = {queue: one for queue, one in problems.items() if not isinstance(one, shoal.BadCall)}
+    grave = {name: one for name, one in problems.items() if not isinstance(one, shoal.BadCall)}
     for one in problems.values():
         if isinstance(one, shoal.BadCall):
             exits.tell(one)
     if grave:
-        queue, first = next(iter(grave.items()))
-        rest = [output.plain(other) for other in grave if other != queue]
+        name, first = next(iter(grave.items()))
+        rest = [output.plain(other) for other in grave if other != name]
         also = f"; and so for: {' '.join(rest)}" if rest else ""
-        exits.tell(type(first)(f"{output.plain(queue)}: {first.message}{also}"), {exits.UNKNOWN: exits.CLUSTER_AWAY})
+        exits.tell(type(first)(f"{output.plain(name)}: {first.message}{also}"), {exits.UNKNOWN: exits.CLUSTER_AWAY})
     return (
-        {output.plain(queue): value for queue, value in done.items()},
-        {output.plain(queue): one for queue, one in problems.items()},
+        {output.plain(name): value for name, value in done.items()},
+        {output.plain(name): one for name, one in problems.items()},
     )
 
 

@@ -12,6 +12,7 @@ from shoal_contract.grpc_errors import NO_REDIRECTOR, from_rpc_error
 from shoal_contract.wire import redirector_pb2 as wire
 from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
 from shoal_ops.limits import VERB_DEADLINE_S
+from shoal_runtime.channels import open_channel
 
 Answer = TypeVar("Answer")
 
@@ -22,7 +23,7 @@ async def ask_redirector(at: str, ask: Callable[[grpc.aio.Channel, float], Await
     addresses = at.split(",")
     problem: ShoalError = Unavailable(f"{at!r} names no redirector", subject=at)
     for address in addresses:
-        async with grpc.aio.insecure_channel(address) as channel:
+        async with open_channel(address) as channel:
             try:
                 return address, await ask(channel, VERB_DEADLINE_S / len(addresses))
             except grpc.RpcError as error:

@@ -20,6 +20,7 @@ from shoal_ops import output
 from shoal_ops.commands.redirectors import ask_redirector, first_map
 from shoal_ops.exits import DONE, FOUND, UNKNOWN
 from shoal_ops.limits import SLICE_DEADLINE_S
+from shoal_runtime.channels import open_channel
 
 COLUMNS = ("slice", "address", "administration", "epoch", "partitions", "version", "core", "state", "trouble")
 NOT_KNOWN = "?"
@@ -99,7 +100,7 @@ async def _ask(at: wire.SliceAddress, partitions: int) -> SliceStatus:
 async def _reach(address: str) -> tuple[float, str]:
     """Returns how many milliseconds a call to the clients' address takes, or -1 and why there is no answer."""
     began = monotonic()
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with open_channel(address) as channel:
         try:
             await SliceServiceStub(channel).Describe(DescribeRequest(), timeout=SLICE_DEADLINE_S)
         except grpc.RpcError as error:
@@ -109,7 +110,7 @@ async def _reach(address: str) -> tuple[float, str]:
 
 async def _figures(address: str) -> FiguresResponse | None:
     """Returns the figures of the slice's administration; None where it does not answer."""
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with open_channel(address) as channel:
         try:
             return await AdminServiceStub(channel).Figures(FiguresRequest(), timeout=SLICE_DEADLINE_S)
         except grpc.RpcError:

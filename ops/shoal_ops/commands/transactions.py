@@ -1,29 +1,35 @@
-"""Does the commands of a file as one transaction. The commands are those of `shoal`, without those that only read.
+"""Does the commands of a file as one transaction. The commands are declare, configure, bind, unbind, publish and ack.
 
 Not here: what a transaction is (client/shoal/transactions.py).
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final, NamedTuple, NoReturn
+from types import SimpleNamespace
+from typing import Annotated, Any, Final, NamedTuple
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
 
 import shoal
 from shoal_ops import output
+from shoal_ops.arguments import Key, Queue
 from shoal_ops.commands.verbs import connect
 from shoal_ops.limits import TRANSACTION_FILE_BYTES_MAX
-from shoal_ops.starts import checked_start, parse_start
+from shoal_ops.starts import parse_start
+from shoal_ops.times import checked_time
 
 STANDARD_INPUT: Final = "-"
+_NOT_IN_FILES: Final = ("at", "as_json", "live")
+"""Parameters of the commands that a line of a file cannot have. A transaction publishes nothing live."""
 
 
 class _Told(NamedTuple):
@@ -33,40 +39,37 @@ class _Told(NamedTuple):
     text: Callable[[], str]
 
 
-class _Arguments(argparse.ArgumentParser):
-    """Parses one line. It raises Malformed where argparse would end the process."""
-
-    def error(self, message: str) -> NoReturn:
-        raise shoal.Malformed(f"{message}. {self.format_usage().strip()}", subject=self.prog)
-
-
-def _verb(name: str, *positional: tuple[str, str | None]) -> _Arguments:
-    parser = _Arguments(prog=name, add_help=False, allow_abbrev=False)
-    for one, count in positional:
-        parser.add_argument(one, nargs=count)
-    return parser
+def ack(
+    queue: Queue,
+    key: Key,
+    offsets: Annotated[list[str], typer.Argument(metavar="OFFSET or FIRST-LAST", show_default=False)],
+) -> None:
+    """Names what a line of acks takes: the command line has no such command."""
 
 
-def _parsers() -> dict[str, _Arguments]:
-    declare = _verb("declare", ("queues", "+"))
-    declare.add_argument("--expires-after-s", type=int, default=0, metavar="N")
-    configure = _verb("configure", ("keys", "+"))
-    for option in ("--history-messages", "--history-age-s", "--capacity-messages", "--capacity-bytes"):
-        configure.add_argument(option, type=int, default=0, metavar="N")
-    bind = _verb("bind", ("queue", None), ("keys", "+"))
-    bind.add_argument("--start", default="now", metavar="FROM")
-    unbind = _verb("unbind", ("queue", None), ("keys", "+"))
-    unbind.add_argument("--discard", action="store_true")
-    publish = _verb("publish", ("key", None), ("body", None))
-    publish.add_argument("--mandatory", action="store_true")
-    ack = _verb("ack", ("queue", None), ("key", None), ("offsets", "+"))
-    return {one.prog: one for one in (declare, configure, bind, unbind, publish, ack)}
+def _parsers(commands: typer.Typer) -> dict[str, TyperCommand]:
+    """Returns the parser of each verb of a file: that of the command, without the options that say how it is called,
+    and without `--live`."""
+    acks = typer.Typer()
+    acks.command()(ack)
+    group = typer.main.get_command(commands)
+    assert isinstance(group, TyperGroup)
+    parsers: dict[str, TyperCommand] = {}
+    for verb in _VERBS:
+        parser = typer.main.get_command(acks) if verb == "ack" else group.commands[verb]
+        assert isinstance(parser, TyperCommand)
+        parser.params = [param for param in parser.params if param.name not in _NOT_IN_FILES]
+        parser.add_help_option = False
+        parsers[verb] = parser
+    return parsers
 
 
-async def transact(at: str, file: str, as_json: bool) -> None:
-    """Does the commands of a file, or of standard input."""
+async def transact(at: str, file: str, commands: typer.Typer, as_json: bool) -> None:
+    """Does the commands of a file, or of standard input. `commands`: those of the command line, which say what a line
+    may have."""
+    parsers = _parsers(commands)
     lines = (await asyncio.to_thread(_read, file)).splitlines()
-    parsed = [found for number, line in enumerate(lines, 1) if (found := _parsed(number, line)) is not None]
+    parsed = [found for number, line in enumerate(lines, 1) if (found := _parsed(parsers, number, line)) is not None]
     if not parsed:
         raise shoal.Malformed(f"{output.shown(file)} has no command", subject="file")
     async with connect(at) as broker:
@@ -110,7 +113,7 @@ def _line(number: int) -> Iterator[None]:
         raise
 
 
-def _parsed(number: int, line: str) -> tuple[int, argparse.Namespace] | None:
+def _parsed(parsers: Mapping[str, TyperCommand], number: int, line: str) -> tuple[int, SimpleNamespace] | None:
     """Returns a line's number and its arguments; None for an empty line and a remark. Raises Malformed."""
     if not line.strip() or line.lstrip().startswith("#"):
         return None
@@ -119,48 +122,57 @@ def _parsed(number: int, line: str) -> tuple[int, argparse.Namespace] | None:
             verb, *words = shlex.split(line)
         except ValueError as error:
             raise shoal.Malformed(f"it cannot be read: {error}", subject="line") from None
-        parser = _PARSERS.get(verb)
+        parser = parsers.get(verb)
         if parser is None:
-            known = ", ".join(_PARSERS)
+            known = ", ".join(parsers)
             raise shoal.Malformed(
                 f"{output.shown(verb)} is no command of a transaction, which has {known}", subject=verb
             )
-        found = parser.parse_args(words)
-        found.verb = verb
-        return number, found
+        try:
+            given = parser.make_context(verb, words).params
+        except TyperException as error:
+            raise shoal.Malformed(" ".join(error.format_message().split()), subject=verb) from None
+        return number, SimpleNamespace(verb=verb, **given)
 
 
-def _declare(transaction: shoal.Transaction, line: argparse.Namespace) -> _Told:
-    transaction.declare(line.queues, shoal.QueueOptions(line.expires_after_s))
+def _declare(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
+    options = shoal.QueueOptions(
+        line.expires_after_s, line.ack_timeout_ms, line.max_deliveries, line.dead_letter, line.exclusive.value
+    )
+    transaction.declare(line.queues, options)
     return _Told(lambda: {"declared": line.queues}, lambda: f"declared {_names(line.queues)}")
 
 
-def _configure(transaction: shoal.Transaction, line: argparse.Namespace) -> _Told:
+def _configure(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
     options = shoal.KeyOptions(line.history_messages, line.history_age_s, line.capacity_messages, line.capacity_bytes)
     transaction.configure(line.keys, options)
     values = {"configured": line.keys, "options": asdict(options)}
     return _Told(lambda: values, lambda: f"configured {_names(line.keys)}")
 
 
-def _bind(transaction: shoal.Transaction, line: argparse.Namespace) -> _Told:
-    try:
-        start = parse_start(checked_start(line.start))
-    except typer.BadParameter as error:
-        raise shoal.Malformed(f"--start {error}", subject="start") from None
-    bound = transaction.bind(line.queue, line.keys, start=start)
+def _bind(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
+    bound = transaction.bind(line.queue, line.keys, start=parse_start(line.start))
     return _offsets("bound", "from offset", line.queue, bound)
 
 
-def _unbind(transaction: shoal.Transaction, line: argparse.Namespace) -> _Told:
+def _unbind(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
     left = transaction.unbind(line.queue, line.keys, discard=line.discard)
     return _offsets("unbound", "up to offset", line.queue, left)
 
 
-def _publish(transaction: shoal.Transaction, line: argparse.Namespace) -> _Told:
-    result = transaction.publish(line.key, line.body.encode(), mandatory=line.mandatory)
+def _publish(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
+    if line.body is None:
+        raise shoal.Malformed("Missing argument 'BODY'.", subject="publish")
+    try:
+        not_before = checked_time(line.not_before)
+    except typer.BadParameter as error:
+        raise shoal.Malformed(error.format_message(), subject="not_before") from None
+    result = transaction.publish(line.key, line.body.encode(), mandatory=line.mandatory, not_before=not_before)
 
     def text() -> str:
         key, receipt = output.shown(line.key), result.value
+        if receipt.delayed:
+            return f"published to {key}: kept until its time has come, it has no offset yet"
         if not receipt.offset:
             return f"published to {key}: no queue is bound, the message is not kept"
         return f"published to {key}: offset {receipt.offset}, to {output.count(receipt.queues, 'queue')}"
@@ -168,7 +180,7 @@ def _publish(transaction: shoal.Transaction, line: argparse.Namespace) -> _Told:
     return _Told(lambda: {"published": result.value._asdict()}, text)
 
 
-def _ack(transaction: shoal.Transaction, line: argparse.Namespace) -> _Told:
+def _ack(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
     done = [shoal.Done(line.key, *_range(text)) for text in line.offsets]
     transaction.ack_done(line.queue, done)
     messages = sum(one.end - one.first for one in done)
@@ -204,8 +216,7 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(map(output.shown, names))
 
 
-_PARSERS: Final = _parsers()
-_VERBS: Final[dict[str, Callable[[shoal.Transaction, argparse.Namespace], _Told]]] = {
+_VERBS: Final[dict[str, Callable[[shoal.Transaction, SimpleNamespace], _Told]]] = {
     "declare": _declare,
     "configure": _configure,
     "bind": _bind,

@@ -28,16 +28,10 @@ async def declare(at: str, queues: Sequence[str], options: shoal.QueueOptions, a
 async def bind(at: str, queue: str, keys: Sequence[str], start: shoal.Start, as_json: bool) -> None:
     async with connect(at) as broker:
         offsets = await broker.bind(queue, keys, start=start)
+    for key, first in offsets.items():
+        if not start.recovered(first):
+            output.remark(f"{output.shown(key)}: offsets {start.value} to {first - 1} are gone")
     _tell_offsets(queue, {output.plain(key): offset for key, offset in offsets.items()}, "from offset", as_json)
-
-
-async def configure(at: str, keys: Sequence[str], options: shoal.KeyOptions, as_json: bool) -> None:
-    async with connect(at) as broker:
-        await broker.configure(keys, options)
-    if as_json:
-        output.say_json({"configured": list(keys), "options": asdict(options)})
-    else:
-        output.say(f"configured {output.count(len(keys), 'key')}")
 
 
 async def unbind(at: str, queue: str, keys: Sequence[str], discard: bool, as_json: bool) -> None:
@@ -53,12 +47,13 @@ async def publish(
     mandatory: bool,
     live: bool,
     not_before: datetime | float | None,
+    ttl: float | None,
     as_json: bool,
 ) -> None:
     """Publishes one message. `body` None: all of standard input."""
     data = await asyncio.to_thread(sys.stdin.buffer.read) if body is None else body.encode()
     async with connect(at) as broker:
-        receipt = await broker.publish(key, data, mandatory=mandatory, not_before=not_before, live=live)
+        receipt = await broker.publish(key, data, mandatory=mandatory, not_before=not_before, live=live, ttl=ttl)
     if as_json:
         output.say_json(receipt._asdict())
     elif receipt.delayed:
@@ -74,7 +69,7 @@ async def publish(
 async def pull(at: str, queue: str, messages: int, peek: bool, as_json: bool) -> None:
     """Prints messages before it acks them, so that messages lost in a broken pipe are delivered again."""
     async with connect(at) as broker:
-        found = await (broker.peek if peek else broker.pull)(queue, messages)
+        found = await (broker.peek(queue, messages) if peek else broker.pull(queue, messages, on_gap=_tell_gap))
         for message in found:
             _tell_message(message, as_json)
         if not peek:
@@ -86,7 +81,7 @@ async def tail(at: str, queues: Sequence[str], messages: int | None, ack: bool, 
     """Prints messages until `messages` of them came; with None, for ever."""
     if len(queues) > TAIL_QUEUES_MAX:
         raise shoal.BadCall(f"{len(queues)} queues to follow; the limit is {TAIL_QUEUES_MAX}")
-    async with connect(at) as broker, broker.consume(queues) as inbox:
+    async with connect(at) as broker, broker.consume(queues, on_gap=_tell_gap) as inbox:
         seen = 0
         async for message in inbox:
             _tell_message(message, as_json)
@@ -159,6 +154,12 @@ def _tell_message(message: shoal.Message, as_json: bool) -> None:
     found = {"queue": message.queue, "key": message.key, "offset": message.offset, "time_ms": message.time_ms}
     found |= {"redelivered": message.redelivered} | ({"live": True} if message.live else {})
     output.say_json(found | output.body_json(message.body))
+
+
+def _tell_gap(gap: shoal.Gap) -> None:
+    """Says on standard error what does not come, so that what comes can be piped on."""
+    place = f"{output.shown(gap.queue_bytes)} {output.shown(gap.key_bytes)}"
+    output.remark(f"{place} {gap.first} to {gap.end - 1} are gone: {gap.why}")
 
 
 def _place(message: shoal.Message) -> str:

@@ -1,7 +1,8 @@
 """Server-sent events: one stream of a queue, written as fast as its reader takes it and no faster.
 
-Every message is `id: key+offset` (a live message has none), `event: message`, `data:` one line of JSON. A stream that
-ends because its queue was dropped, taken over or refused says so in a last `event: problem`.
+Every message is `id: key+offset` (a live message has none), `event: message`, `data:` one line of JSON. An `event: gap`
+tells of messages that the queue does not get any more. A stream that ends because its queue was dropped, taken over or
+refused says so in a last `event: problem`.
 The queue itself remembers its position:
 messages that were not acked are sent again to the next stream, so Last-Event-ID is not needed.
 """
@@ -23,7 +24,7 @@ import shoal
 from shoal_contract.errors import ShoalError
 from shoal_ops.http import limits, messages, names
 from shoal_ops.http.metrics import Metrics
-from shoal_ops.http.push import Push, Stream
+from shoal_ops.http.push import Item, Push, Stream
 from shoal_runtime.http import problem
 from shoal_runtime.tasks import Tasks
 
@@ -42,7 +43,7 @@ class EventResponse(Response):
         self._stream = stream
         self._metrics = metrics
         self._auto_ack = auto_ack
-        self._unacked: deque[tuple[float, Sequence[shoal.Message]]] = deque()
+        self._unacked: deque[tuple[float, Sequence[Item]]] = deque()
         """With auto ack: the messages written, and when. Bounded by the stream's window, and counted as held by the
         stream."""
 
@@ -67,7 +68,7 @@ class EventResponse(Response):
         headers = [(b"content-type", MEDIA_TYPE.encode()), (b"x-accel-buffering", b"no")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         part = f": queue {names.encoded(self._stream.queue)}\nretry: {limits.RECONNECT_MS}\n\n".encode()
-        batch: Sequence[shoal.Message] = ()
+        batch: Sequence[Item] = ()
         try:
             while True:
                 async with asyncio.timeout(limits.STALL_S):
@@ -87,11 +88,11 @@ class EventResponse(Response):
         why = b"" if self._stream.problem is None else problem_event(self._stream.problem)
         await send({"type": "http.response.body", "body": why + b": " + self._stream.ended.encode() + b"\n\n"})
 
-    def _written(self, batch: Sequence[shoal.Message]) -> None:
+    def _written(self, batch: Sequence[Item]) -> None:
         """Counts a batch as written. With auto ack, messages stay held, and count as held, for AUTO_ACK_HOLD_S; then
         they are acked."""
         now = asyncio.get_running_loop().time()
-        self._metrics.pushed.inc(len(batch))
+        self._metrics.pushed.inc(sum(not isinstance(one, shoal.Gap) for one in batch))
         if batch and self._auto_ack:
             self._unacked.append((now, batch))
         elif batch:
@@ -99,11 +100,14 @@ class EventResponse(Response):
         while self._unacked and self._unacked[0][0] <= now - limits.AUTO_ACK_HOLD_S:
             done = self._unacked.popleft()[1]
             for message in done:
-                message.ack_nowait()
+                if not isinstance(message, shoal.Gap):
+                    message.ack_nowait()
             self._stream.written(done)
 
 
-def event(message: shoal.Message) -> bytes:
+def event(message: Item) -> bytes:
+    if isinstance(message, shoal.Gap):
+        return f"event: gap\ndata: {json.dumps(messages.shown_gap(message))}\n\n".encode()
     shown = messages.shown(message)
     named = f"id: {shown['id']}\n" if "id" in shown else ""
     return f"{named}event: message\ndata: {json.dumps(shown)}\n\n".encode()

@@ -23,12 +23,19 @@ def shown(message: shoal.Message) -> dict[str, Any]:
         found |= {"live": True, "time_ms": message.time_ms}
     else:
         found |= {"offset": message.offset, "time_ms": message.time_ms, "redelivered": message.redelivered}
+    if not message.live and message.expires_ms:
+        found["expires_ms"] = message.expires_ms
     try:
         found["body"] = message.body.decode()
     except UnicodeDecodeError:
         found["body_base64"] = base64.b64encode(message.body).decode()
     headers = message.headers
     return found | _headers(headers) if headers else found
+
+
+def shown_gap(gap: shoal.Gap) -> dict[str, Any]:
+    """Returns a gap as pulls and events show it."""
+    return names.fields("key", gap.key_bytes) | {"first": gap.first, "end": gap.end, "why": gap.why}
 
 
 def _headers(headers: Mapping[str, bytes]) -> dict[str, Any]:

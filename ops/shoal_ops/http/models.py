@@ -25,6 +25,7 @@ from shoal_contract.arguments import (
     NACK_DELAY_MS,
     OFFSET,
     PULL_MESSAGES,
+    TTL_MS,
 )
 from shoal_contract.limits import BODY_BYTES_MAX, DEAD_LETTER_BYTES_MAX, NAME_BYTES_MAX, TIME_S_MAX
 from shoal_ops.http import limits, names
@@ -100,9 +101,15 @@ class KeyOptions(BaseModel):
         int, Field(ge=0, le=HISTORY_AGE_S.high, description="keep those of the last so many seconds, too")
     ] = 0
     capacity_messages: Annotated[
-        int, Field(ge=0, le=CAPACITY_MESSAGES.high, description="refuse publishes beyond so many kept; 0: no limit")
+        int, Field(ge=0, le=CAPACITY_MESSAGES.high, description="at most so many are kept; 0: no limit")
     ] = 0
-    capacity_bytes: Annotated[int, Field(ge=0, le=CAPACITY_BYTES.high, description="the same, in bytes of bodies")] = 0
+    capacity_bytes: Annotated[
+        int, Field(ge=0, le=CAPACITY_BYTES.high, description="at most so many bytes of bodies are kept; 0: no limit")
+    ] = 0
+    policy: Annotated[
+        Literal["reject", "drop_oldest"],
+        Field(description="beyond the capacity: refuse the publish, or let the oldest go"),
+    ] = "reject"
 
     @classmethod
     def of(cls, options: contract_options.KeyOptions) -> Self:
@@ -142,8 +149,11 @@ class Declared(BaseModel):
 
 class StartFields(BaseModel):
     start: Annotated[
-        Literal["now", "earliest", "last", "offset"],
-        Field(description="from what is published now; all still kept; the last `value` messages; offset `value`"),
+        Literal["now", "earliest", "last", "ago", "offset"],
+        Field(
+            description="from what is published now; all still kept; the last `value` messages; those of the last"
+            " `value` seconds; offset `value`"
+        ),
     ] = "now"
     value: OffsetNumber = 0
 
@@ -167,6 +177,9 @@ class KeyOffset(BaseModel):
     key: str
     key_encoded: Annotated[str | None, Field(description="percent-encoded, where the name is not UTF-8")] = None
     offset: OffsetNumber
+    recovered: Annotated[
+        bool | None, Field(description="of a bind with start=offset: False if this offset was not kept any more")
+    ] = None
 
 
 class Offsets(BaseModel):
@@ -192,19 +205,32 @@ NotBefore = Annotated[
         description="Unix time in milliseconds; kept at once, published when this time has come; 0: now",
     ),
 ]
+Ttl = Annotated[
+    int,
+    Field(
+        ge=0,
+        le=TTL_MS.high,
+        description="milliseconds for which it is valid, from when it is published; after that it is not delivered",
+    ),
+]
 _LIVE = "only to those that consume now: nothing is stored, and it comes at most once"
 
 
-class Publish(MessageBody):
-    model_config = example(body="hello", headers={"from": "anna"})
+class DelayedMessage(MessageBody):
     mandatory: Annotated[bool, Field(description="Unroutable where no queue is bound")] = False
     not_before_ms: NotBefore = 0
+
+
+class Publish(DelayedMessage):
+    model_config = example(body="hello", headers={"from": "anna"})
     live: Annotated[bool, Field(description=_LIVE)] = False
+    ttl_ms: Ttl = 0
 
 
 class Sent(MessageBody):
     model_config = example(body="hello")
     live: Annotated[bool, Field(description=_LIVE)] = False
+    ttl_ms: Ttl = 0
 
 
 class MessageOfBatch(MessageBody):
@@ -217,12 +243,16 @@ class PublishBatch(BaseModel):
     mandatory: bool = False
     not_before_ms: NotBefore = 0
     live: Annotated[bool, Field(description=_LIVE)] = False
+    ttl_ms: Ttl = 0
 
 
-class KeyedMessage(Publish):
-    model_config = example(key="group-7", body="hello")
+class KeyFields(BaseModel):
     key: NameText | None = None
     key_encoded: NameEncoded | None = None
+
+
+class KeyedMessage(Publish, KeyFields):
+    model_config = example(key="group-7", body="hello")
 
 
 class PublishMany(BaseModel):
@@ -261,7 +291,16 @@ class Outcomes(BaseModel):
                 {
                     "published": 1,
                     "outcomes": [
-                        {"receipt": {"key": "group-7", "offset": 42, "queues": 3, "live": 1, "messages": 1}},
+                        {
+                            "receipt": {
+                                "key": "group-7",
+                                "offset": 42,
+                                "queues": 3,
+                                "live": 1,
+                                "messages": 1,
+                                "delayed": False,
+                            }
+                        },
                         {"problem": {"type": "urn:shoal:error:Unroutable", "status": 404, "subject": "group-8"}},
                     ],
                 }
@@ -300,15 +339,30 @@ class Message(BaseModel):
     offset: int
     time_ms: Annotated[int, Field(description="when it was published, since 1970")]
     redelivered: Annotated[int, Field(description="how often it was given before, as far as known")]
+    expires_ms: Annotated[int | None, Field(description="when it expires, since 1970; left out: never")] = None
     body: Annotated[str | None, Field(description="where it is UTF-8")] = None
     body_base64: Annotated[str | None, Field(description="else")] = None
     headers: dict[str, str] | None = None
     headers_base64: dict[str, str] | None = None
 
 
+class Gap(BaseModel):
+    """Says that the queue does not get these messages of a key, which it still had to get."""
+
+    model_config = example(key="group-7", first=40, end=42, why="dropped")
+    key: str
+    key_encoded: str | None = None
+    first: int
+    end: Annotated[int, Field(description="first <= offset < end")]
+    why: Annotated[
+        str, Field(description="dropped: the key was full and drops the oldest; expired: their ttl was over")
+    ]
+
+
 class Messages(BaseModel):
     model_config = ConfigDict(json_schema_extra={"examples": [{"messages": [_SHOWN]}]})
     messages: list[Message]
+    gaps: Annotated[list[Gap] | None, Field(description="of a pull: what the queue does not get any more")] = None
 
 
 class AckRange(BaseModel):

@@ -38,6 +38,10 @@ class AckStep(models.Acks, QueueOfStep):
     model_config = example(queue="inbox-anna", ids=["%7Broom-7%7Dtalk+42"])
 
 
+class PublishStep(models.DelayedMessage, models.KeyFields):
+    model_config = example(key="{room-7}talk", body="hello")
+
+
 class Step(BaseModel):
     """Describes one step: exactly one of its fields is given."""
 
@@ -46,7 +50,7 @@ class Step(BaseModel):
     configure: Annotated[ConfigureStep | None, Field(description="as PUT /v1/keys/{key}")] = None
     bind: Annotated[BindStep | None, Field(description="as POST /v1/queues/{queue}/bindings")] = None
     unbind: Annotated[UnbindStep | None, Field(description="as POST /v1/queues/{queue}/unbind")] = None
-    publish: Annotated[models.KeyedMessage | None, Field(description="as POST /v1/keys/{key}/messages")] = None
+    publish: Annotated[PublishStep | None, Field(description="as POST /v1/keys/{key}/messages, and never live")] = None
     ack: Annotated[AckStep | None, Field(description="of messages that are not acked yet; a Conflict if they are")] = (
         None
     )
@@ -81,7 +85,16 @@ class Committed(BaseModel):
                 {
                     "steps": [
                         {"offsets": [{"key": "{room-7}talk", "offset": 42}]},
-                        {"receipt": {"key": "{room-7}talk", "offset": 42, "queues": 3, "live": 1, "messages": 1}},
+                        {
+                            "receipt": {
+                                "key": "{room-7}talk",
+                                "offset": 42,
+                                "queues": 3,
+                                "live": 1,
+                                "messages": 1,
+                                "delayed": False,
+                            }
+                        },
                     ]
                 }
             ]

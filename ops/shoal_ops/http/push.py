@@ -23,6 +23,9 @@ from shoal_runtime.tasks import Tasks
 _log = logging.getLogger(__name__)
 
 
+Item = shoal.Message | shoal.Gap
+
+
 class Stream:
     """Holds the messages for one reader of one queue. `ended`: why it was ended from this side, else "". `problem`: the
     error that ended it, for its reader.
@@ -38,13 +41,13 @@ class Stream:
         self._lent_bytes = 0
         """The part of `held_bytes` that `next` returned."""
         self._push = push
-        self._held: deque[shoal.Message] = deque()
+        self._held: deque[Item] = deque()
         self._changed = asyncio.Event()
         self._over = asyncio.Event()
 
-    def put(self, message: shoal.Message) -> None:
-        """Adds a message. No window bounds live ones: a reader that is behind loses them."""
-        if message.live and self.held_bytes >= limits.WINDOW_BYTES:
+    def put(self, message: Item) -> None:
+        """Adds a message, or a gap. No window bounds live messages: a reader that is behind loses them."""
+        if not isinstance(message, shoal.Gap) and message.live and self.held_bytes >= limits.WINDOW_BYTES:
             return
         self._held.append(message)
         self._count(size_of(message))
@@ -63,7 +66,7 @@ class Stream:
     async def until_ended(self) -> None:
         await self._over.wait()
 
-    async def next(self, wait_s: float) -> list[shoal.Message]:
+    async def next(self, wait_s: float) -> list[Item]:
         """Returns the messages that came, at most about EVENT_BATCH_BYTES; [] after `wait_s` seconds without any, or
         once ended.
 
@@ -76,7 +79,7 @@ class Stream:
                     await self._changed.wait()
             except TimeoutError:
                 return []
-        batch: list[shoal.Message] = []
+        batch: list[Item] = []
         batch_bytes = 0
         while self._held and not self.ended and batch_bytes < limits.EVENT_BATCH_BYTES:
             message = self._held.popleft()
@@ -85,7 +88,7 @@ class Stream:
         self._lent_bytes += batch_bytes
         return batch
 
-    def written(self, messages: Iterable[shoal.Message]) -> None:
+    def written(self, messages: Iterable[Item]) -> None:
         """Takes back messages that `next` returned."""
         given_bytes = sum(map(size_of, messages))
         self._lent_bytes -= given_bytes
@@ -102,10 +105,16 @@ class Stream:
 
 
 class _Lane:
-    def __init__(self, inbox: shoal.Inbox) -> None:
-        self.inbox = inbox
+    def __init__(self) -> None:
+        self.inbox: shoal.Inbox
         self.streams: dict[bytes, Stream | None] = {}
         """The stream of each queue; None while the queue is being attached or detached."""
+
+    def hand_out(self, queue: bytes, item: Item) -> None:
+        """Gives a message, or a gap, to the queue's stream, if there is one."""
+        stream = self.streams.get(queue)
+        if stream is not None and not stream.ended:
+            stream.put(item)
 
 
 class Push:
@@ -206,13 +215,15 @@ class Push:
             return lane
 
     async def _new_lane(self) -> _Lane:
+        lane = _Lane()
         inbox = self._broker.consume(
             (),
+            on_gap=lambda gap: lane.hand_out(gap.queue_bytes, gap),
             window_messages=limits.WINDOW_MESSAGES,
             window_bytes=limits.WINDOW_BYTES,
             deadline_s=limits.DEADLINE_S,
         )
-        lane = _Lane(await inbox.__aenter__())
+        lane.inbox = await inbox.__aenter__()
         self._lanes.append(lane)
         self._tasks.start(f"push {len(self._lanes)}", self._hand_out(lane))
         return lane
@@ -242,9 +253,7 @@ class Push:
         try:
             async for delivery in lane.inbox.deliveries():
                 for message in delivery.messages():
-                    stream = lane.streams.get(message.queue_bytes)
-                    if stream is not None and not stream.ended:
-                        stream.put(message)
+                    lane.hand_out(message.queue_bytes, message)
                 self._end_largest()
         except Conflict as error:
             for queue, stream in lane.streams.items():
@@ -254,6 +263,6 @@ class Push:
         return False
 
 
-def size_of(message: shoal.Message) -> int:
-    """Returns about how many bytes a message takes in memory."""
-    return len(message.body) + 200
+def size_of(message: Item) -> int:
+    """Returns about how many bytes a message, or a gap, takes in memory."""
+    return (0 if isinstance(message, shoal.Gap) else len(message.body)) + 200

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -29,8 +30,9 @@ async def publish(gateway: TheGateway, key: KeyName, message: models.Publish) ->
         messages.body_of(message.body, message.body_base64),
         headers=messages.headers_of(message.headers, message.headers_base64),
         mandatory=message.mandatory,
-        not_before=_time(message.not_before_ms),
+        not_before=time_of(message.not_before_ms),
         live=message.live,
+        ttl=_seconds(message.ttl_ms),
     )
     return receipt_of(gateway, receipt)
 
@@ -48,8 +50,9 @@ async def publish_batch(
         bodies,
         headers=headers,
         mandatory=batch.mandatory,
-        not_before=_time(batch.not_before_ms),
+        not_before=time_of(batch.not_before_ms),
         live=batch.live,
+        ttl=_seconds(batch.ttl_ms),
     )
     return receipt_of(gateway, receipt)
 
@@ -63,17 +66,18 @@ async def publish_many(request: Request, gateway: TheGateway, many: models.Publi
             messages.body_of(one.body, one.body_base64),
             messages.headers_of(one.headers, one.headers_base64),
             one.mandatory,
-            _time(one.not_before_ms),
+            time_of(one.not_before_ms),
             one.live,
+            _seconds(one.ttl_ms),
         )
         for one in many.messages
     ]
     await let_go(request, many.messages)
     receipts: list[asyncio.Future[shoal.Receipt] | ShoalError] = []
-    for key, body, headers, mandatory, not_before, live in checked:
+    for key, body, headers, mandatory, not_before, live, ttl in checked:
         try:
             receipt = await gateway.broker.publish_soon(
-                key, body, headers=headers, mandatory=mandatory, not_before=not_before, live=live
+                key, body, headers=headers, mandatory=mandatory, not_before=not_before, live=live, ttl=ttl
             )
             receipts.append(receipt)
         except ShoalError as error:
@@ -91,6 +95,7 @@ async def send(gateway: TheGateway, queue: QueueName, message: models.Sent) -> m
         messages.body_of(message.body, message.body_base64),
         headers=messages.headers_of(message.headers, message.headers_base64),
         live=message.live,
+        ttl=_seconds(message.ttl_ms),
     )
     return receipt_of(gateway, receipt._replace(key=b"@" + queue))
 
@@ -135,7 +140,8 @@ async def nack(gateway: TheGateway, queue: QueueName, nacks: models.Nacks) -> No
     response_class=Response,
     responses={
         200: {
-            "description": "One event a message, as it comes, a live one without id and offset; a comment every 15 s.",
+            "description": "One event a message, as it comes, a live one without id and offset; an event `gap` for"
+            " what does not come any more; a comment every 15 s.",
             "content": {
                 events.MEDIA_TYPE: {
                     "schema": {"type": "string"},
@@ -173,34 +179,47 @@ async def _pull(request: Request, gateway: Gateway, queue: bytes, wanted: models
     loop = asyncio.get_running_loop()
     end = loop.time() + wanted.wait_s
     seen = -1
+    gaps: list[shoal.Gap] = []
     async with Tasks("pull") as tasks:
         gone: asyncio.Task[None] | None = None
         while True:
             async with gateway.pulls.place() as bytes_max:
-                found = await _take(gateway, queue, wanted, end, bytes_max)
+                found = await _take(gateway, queue, wanted, end, bytes_max, gaps.append)
                 left_s = end - loop.time()
-                if found or left_s <= 0 or gateway.stopping:
+                if found or gaps or left_s <= 0 or gateway.stopping:
                     gateway.metrics.pulled.inc(len(found))
-                    return _answer(found)
+                    return _answer(found, gaps)
             gone = gone or tasks.start("gone", events.until_gone(request.receive))
             seen = await gateway.arrivals.wait(queue, seen, left_s, gone)
             if gone.done():
                 return _answer([])
 
 
-async def _take(gateway: Gateway, queue: bytes, wanted: models.Pull, end: float, bytes_max: int) -> list[shoal.Message]:
+async def _take(
+    gateway: Gateway,
+    queue: bytes,
+    wanted: models.Pull,
+    end: float,
+    bytes_max: int,
+    on_gap: Callable[[shoal.Gap], None],
+) -> list[shoal.Message]:
     """Returns the messages there are now. A silent slice is waited for as messages are; raises Unavailable only once
     the time is over."""
     try:
-        return await gateway.leases.pull(queue, wanted.messages, lease_ms=wanted.lease_ms, bytes_max=bytes_max)
+        return await gateway.leases.pull(
+            queue, wanted.messages, lease_ms=wanted.lease_ms, bytes_max=bytes_max, on_gap=on_gap
+        )
     except Unavailable:
         if asyncio.get_running_loop().time() >= end or gateway.stopping:
             raise
         return []
 
 
-def _answer(found: list[shoal.Message]) -> JSONResponse:
-    return JSONResponse({"messages": [messages.shown(message) for message in found]})
+def _answer(found: list[shoal.Message], gaps: Sequence[shoal.Gap] = ()) -> JSONResponse:
+    shown: dict[str, Any] = {"messages": [messages.shown(message) for message in found]}
+    if gaps:
+        shown["gaps"] = [messages.shown_gap(gap) for gap in gaps]
+    return JSONResponse(shown)
 
 
 async def let_go(request: Request, forms: list[Any]) -> None:
@@ -212,9 +231,14 @@ async def let_go(request: Request, forms: list[Any]) -> None:
         parsed.clear()
 
 
-def _time(unix_ms: int) -> float | None:
+def time_of(unix_ms: int) -> float | None:
     """Returns an absolute time as the client takes it, in seconds; None for 0."""
     return unix_ms / 1000 if unix_ms else None
+
+
+def _seconds(milliseconds: int) -> float | None:
+    """Returns a time to live as the client takes it; None for 0: for ever."""
+    return milliseconds / 1000 if milliseconds else None
 
 
 def done_of(acks: models.Acks) -> list[shoal.Done]:

@@ -100,7 +100,8 @@ async def bind_keys(gateway: TheGateway, queue: QueueName, wanted: models.BindKe
     """Binds a queue to many keys. The keys of one slice are bound all or none. A key that is bound already stays as it
     is."""
     keys = names.all_given("key", wanted.keys, wanted.keys_encoded)
-    return offsets_of(await gateway.broker.bind(queue, keys, start=start_of(wanted)))
+    start = start_of(wanted)
+    return offsets_of(await gateway.broker.bind(queue, keys, start=start), start)
 
 
 @router.put("/v1/queues/{queue}/bindings/{key}", response_model=models.Offsets, response_model_exclude_none=True)
@@ -108,7 +109,8 @@ async def bind_key(
     gateway: TheGateway, queue: QueueName, key: KeyName, start: Annotated[models.StartFields, Query()]
 ) -> models.Offsets:
     """Binds a queue to one key."""
-    return offsets_of(await gateway.broker.bind(queue, [key], start=start_of(start)))
+    begin = start_of(start)
+    return offsets_of(await gateway.broker.bind(queue, [key], start=begin), begin)
 
 
 @router.post("/v1/queues/{queue}/unbind", response_model=models.Offsets, response_model_exclude_none=True)
@@ -137,12 +139,21 @@ def start_of(wanted: models.StartFields) -> shoal.Start:
             return shoal.EARLIEST
         case "last":
             return shoal.Last(wanted.value)
+        case "ago":
+            return shoal.Ago(wanted.value)
         case "offset":
             return shoal.Offset(wanted.value)
 
 
-def offsets_of(found: dict[Name, int]) -> models.Offsets:
+def offsets_of(found: dict[Name, int], start: shoal.Start = shoal.NOW) -> models.Offsets:
+    """Returns the answer to a bind from `start`, or to an unbind."""
+    named = start.start == shoal.Offset(0).start
     offsets = [
-        models.KeyOffset(**names.fields("key", encode_name(key, "key")), offset=offset) for key, offset in found.items()
+        models.KeyOffset(
+            **names.fields("key", encode_name(key, "key")),
+            offset=offset,
+            recovered=start.recovered(offset) if named else None,
+        )
+        for key, offset in found.items()
     ]
     return models.Offsets(offsets=offsets)

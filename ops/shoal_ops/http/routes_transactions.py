@@ -11,7 +11,7 @@ from shoal_contract.errors import Malformed
 from shoal_ops.http import messages, models, names
 from shoal_ops.http import models_transactions as forms
 from shoal_ops.http.parameters import TheGateway
-from shoal_ops.http.routes_messages import done_of, let_go, receipt_of
+from shoal_ops.http.routes_messages import done_of, let_go, receipt_of, time_of
 from shoal_ops.http.routes_queues import offsets_of, start_of
 
 router = APIRouter(tags=["transactions"])
@@ -50,8 +50,9 @@ def _take(gateway: TheGateway, transaction: shoal.Transaction, number: int, step
         return lambda: forms.Done(configured=len(set(configured)))
     if step.bind is not None:
         keys = names.all_given("key", step.bind.keys, step.bind.keys_encoded)
-        bound = transaction.bind(_queue(step.bind), keys, start=start_of(step.bind))
-        return lambda: forms.Done(offsets=offsets_of(bound.value).offsets)
+        start = start_of(step.bind)
+        bound = transaction.bind(_queue(step.bind), keys, start=start)
+        return lambda: forms.Done(offsets=offsets_of(bound.value, start).offsets)
     if step.unbind is not None:
         keys = names.all_given("key", step.unbind.keys, step.unbind.keys_encoded)
         left = transaction.unbind(_queue(step.unbind), keys, discard=step.unbind.discard)
@@ -72,12 +73,13 @@ def _declare(transaction: shoal.Transaction, wanted: models.DeclareQueues) -> An
     return lambda: forms.Done(declared=len(set(queues)))
 
 
-def _publish(gateway: TheGateway, transaction: shoal.Transaction, message: models.KeyedMessage) -> Answer:
+def _publish(gateway: TheGateway, transaction: shoal.Transaction, message: forms.PublishStep) -> Answer:
     result = transaction.publish(
         names.given("key", message.key, message.key_encoded),
         messages.body_of(message.body, message.body_base64),
         headers=messages.headers_of(message.headers, message.headers_base64),
         mandatory=message.mandatory,
+        not_before=time_of(message.not_before_ms),
     )
     return lambda: forms.Done(receipt=receipt_of(gateway, result.value))
 

@@ -20,6 +20,7 @@ from shoal_contract.wire.bulk_pb2_grpc import BulkServiceStub
 from shoal_contract.wire.redirector_pb2 import WatchMapRequest
 from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
 from shoal_pipeline.limits import CLUSTER_ANSWER_S_MAX
+from shoal_runtime.channels import open_blocking_channel
 
 _OPTIONS: Final[list[tuple[str, int]]] = [
     ("grpc.max_send_message_length", REQUEST_BYTES_MAX),
@@ -35,7 +36,7 @@ def fetch_map(at: str) -> ClusterMap:
     Unavailable."""
     problem: ShoalError = Unavailable(f"{at!r} names no redirector", subject=at)
     for redirector in filter(None, (part.strip() for part in at.split(","))):
-        with grpc.insecure_channel(redirector, options=_OPTIONS) as channel:
+        with open_blocking_channel(redirector, _OPTIONS) as channel:
             try:
                 for response in RedirectorServiceStub(channel).WatchMap(
                     WatchMapRequest(), timeout=CLUSTER_ANSWER_S_MAX
@@ -54,7 +55,7 @@ def bulk_stub(slice_name: str, address: str) -> Iterator[BulkServiceStub]:
             f"slice {slice_name} has no leader now: try again once `shoal status` shows that it answers",
             subject=slice_name,
         )
-    with grpc.insecure_channel(address, options=_OPTIONS) as channel:
+    with open_blocking_channel(address, _OPTIONS) as channel:
         try:
             yield BulkServiceStub(channel)
         except grpc.RpcError as error:

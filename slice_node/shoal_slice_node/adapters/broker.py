@@ -120,7 +120,7 @@ class Broker:
         self._tasks.start("pump", self._pump())
         self._tasks.start("ticks", self._tick())
         self._tasks.start("journal room", self.journal_room.run())
-        self._tasks.start("watch", self.watchman.run())
+        self._tasks.start("memory", self.watchman.run())
         self._tasks.start("dead letters", self.courier.run())
 
     async def stop(self, settle_s: float = 0) -> None:

@@ -28,6 +28,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_coordination.cluster_view import ClusterView
+from shoal_runtime.channels import open_channel
 from shoal_runtime.tasks import Tasks
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.commit_loop import WholeRecords
@@ -156,7 +157,7 @@ class Courier:
             raise Unavailable(f"slice {owner}, which owns key {show(key)}, has no leader", subject=owner)
         leader = self._leaders.get(address)
         if leader is None:
-            leader = self._leaders[address] = _Leader(grpc.aio.insecure_channel(address, options=_OPTIONS))
+            leader = self._leaders[address] = _Leader(open_channel(address, _OPTIONS))
         return leader
 
     async def _close_unused(self) -> None:

@@ -47,10 +47,8 @@ def submit_change(
         assert effects.outcome is not None
         live = None
         if effects.published:
-            by_key = broker.dispatcher.by_key
-            live = [
-                0 if routed is None else min(len(by_key.get(routed[0], ())), routed[1]) for routed in effects.published
-            ]
+            consumed = broker.dispatcher.registry.consumed
+            live = [0 if routed is None else consumed(*routed) for routed in effects.published]
         answer(wire.Answer(sequence=sequence, outcome=effects.outcome, live=live))
 
     def failed(error: ShoalError) -> None:

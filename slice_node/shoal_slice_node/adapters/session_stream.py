@@ -232,9 +232,10 @@ class SessionStream:
         response.ended.extend(session.take_ended(ENDED_PER_RESPONSE_MAX))
         if session.resets or session.ended_handles or not session.waiting or room < RESPONSE_BYTES_MAX // 2:
             return response, 0
-        deliveries, cost_bytes = self._broker.dispatcher.take(session, min(room, DELIVERIES_PER_WRITE_BYTES))
-        response.deliveries.extend(deliveries)
-        return response, cost_bytes
+        taken = self._broker.dispatcher.take(session, min(room, DELIVERIES_PER_WRITE_BYTES))
+        response.gaps.extend(taken.gaps)
+        response.deliveries.extend(taken.deliveries)
+        return response, taken.cost_bytes
 
 
 def _weight(request: wire.SessionRequest, size_bytes: int) -> int:

@@ -103,6 +103,7 @@ class SliceService:
             keys=[request.key],
             chunks=[request.chunk.SerializeToString()],
             mandatory=request.mandatory,
+            ttl_ms=request.ttl_ms,
             not_before_ms=request.not_before_ms,
             live=request.live,
         )
@@ -144,7 +145,7 @@ class SliceService:
             self._broker.node, self._session, request.pull, PULL_LEASE_MS_DEFAULT, PULL_LEASE_MS_MAX
         )
         answer = await self._read(call, work)
-        return wire.PullResponse(deliveries=answer.pulled.deliveries)
+        return wire.PullResponse(deliveries=answer.pulled.deliveries, gaps=answer.pulled.gaps)
 
     async def ack(self, request: wire.AckRequest, call: Call) -> wire.AckResponse:
         acks = _of_queues(request.acks)

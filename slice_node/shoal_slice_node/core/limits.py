@@ -319,6 +319,9 @@ LOAD_DETAILS_PER_STEP: Final = 256
 GIVEN_AT_ONCE_MAX: Final = 2_000
 """Streams that the chunks of one record reach at once: about 2 ms. Beyond, keys take turns."""
 
+CONSUMED_COUNTED_MAX: Final = 50
+"""Streams of a key that are looked at to say how many queues a live publish met that are consumed: 3 us."""
+
 OWNERS_REMEMBERED_MAX: Final = 16
 """Clients of one exclusive queue that lost their connection, and are remembered until they come back: 16 bytes each.
 Beyond, the one that came first is forgotten, and is new when it comes."""
@@ -393,10 +396,10 @@ letters."""
 DEAD_COST: Final = 4
 """What copying a message costs, in operations."""
 
-DELAYED_OVER_KEPT: Final = 1_000
+RESTING_OVER_KEPT: Final = 1_000
 """Stretches with an end before their delay was over (a purge, an unbind) that are kept until the next rebuild."""
 
-DELAYED_PER_TURN: Final = 500
+RESTING_ENDED_PER_TURN: Final = 500
 """Delays ended in one tick: about 1 ms."""
 
 PULL_ROWS_PER_STEP: Final = 200
@@ -452,6 +455,13 @@ PUMP_TURN_BYTES: Final = 256 << 10
 
 RECENT_CHUNKS_BYTES_MAX: Final = 1 << 20
 """Bytes of chunks that are kept after they were read from a log, for the next queues that lag behind the same key."""
+
+EXPIRED_PER_GAP_MAX: Final = 16
+"""Chunks that have expired and are passed over as one gap: about 0.2 ms. The next ones are the next gap."""
+
+GAPS_AT_ONCE_MAX: Final = 16
+"""Gaps that a consumer is told of at once, for one binding; the last one has the rest, with what was delivered before.
+"""
 
 PUMP_TURN_ROWS: Final = 256
 """Log rows read for one lagging queue before others get their turn."""

@@ -96,6 +96,12 @@ class Ranges:
             gone[0] = (offset, gone[0][1])
         return gone
 
+    def above(self, offset: int) -> Ranges:
+        """Returns a copy without what is below `offset`."""
+        ranges = Ranges.of_sorted(self.flat())
+        ranges.cut_below(offset)
+        return ranges
+
     def cut_below(self, offset: int) -> None:
         """Forgets everything below `offset`."""
         count = bisect_right(self._to, offset)

@@ -215,3 +215,13 @@ def test_many_streams_are_served_at_once(running: Running, http: httpx.Client) -
     for reader in readers:
         reader.join(60)
     assert found == ["to all"] * len(queues)
+
+
+def test_a_stream_tells_what_a_full_key_gave_up_before_what_follows(http: httpx.Client) -> None:
+    ok(http.put("/v1/keys/push-gap-1", json={"capacity_messages": 2, "policy": "drop_oldest"}))
+    declare(http, "push-gap", "push-gap-1")
+    for number in range(5):
+        publish(http, "push-gap-1", str(number))
+    with streaming(http, "push-gap") as events:
+        assert next(events) == {"key": "push-gap-1", "first": 1, "end": 4, "why": "dropped"}
+        assert [next(events)["body"], next(events)["body"]] == ["3", "4"]

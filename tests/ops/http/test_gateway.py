@@ -26,6 +26,13 @@ def pull(http: httpx.Client, queue: str, **wanted: Any) -> list[dict[str, Any]]:
     return found
 
 
+def test_headers_that_only_shoal_sets_are_refused(http: httpx.Client) -> None:
+    for form in ({"headers": {"shoal-hops": "8"}}, {"headers_base64": {"shoal-key": "OA=="}}):
+        found = http.post("/v1/keys/own-headers/messages", json={"body": "x", **form})
+        assert (found.status_code, found.json()["type"]) == (400, "urn:shoal:error:InvalidName"), found.text
+        assert "begins with shoal-" in found.json()["detail"]
+
+
 def test_nacked_messages_come_again_and_poison_goes_to_the_dead_letter_key(http: httpx.Client) -> None:
     options = {"ack_timeout_ms": 60_000, "max_deliveries": 3, "dead_letter": "jobs-failed"}
     ok(http.put("/v1/queues/jobs-dead"))
@@ -213,3 +220,34 @@ def test_a_queue_dropped_while_waited_for_is_said_so(http: httpx.Client) -> None
 def waiting_pulls(http: httpx.Client) -> float:
     lines = http.get("/metrics").text.splitlines()
     return float(next(line.split()[1] for line in lines if line.startswith("shoal_admin_waiting_pulls ")))
+
+
+def test_a_pull_tells_what_a_full_key_gave_up(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/gap"))
+    options = {"capacity_messages": 2, "policy": "drop_oldest"}
+    ok(http.put("/v1/keys/gap-1", json=options))
+    ok(http.put("/v1/queues/gap/bindings/gap-1"))
+    for number in range(5):
+        ok(http.post("/v1/keys/gap-1/messages", json={"body": str(number)}))
+    found = ok(http.post("/v1/queues/gap/pull", json={}))
+    assert [one["body"] for one in found["messages"]] == ["3", "4"]
+    assert found["gaps"] == [{"key": "gap-1", "first": 1, "end": 4, "why": "dropped"}]
+    refused = http.put("/v1/keys/gap-1", json={"policy": "drop_oldest"})
+    assert refused.status_code == 400 and "has no capacity" in refused.json()["detail"]
+
+
+def test_a_message_with_a_ttl_is_not_delivered_once_it_is_over(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/ttl"))
+    ok(http.put("/v1/queues/ttl/bindings/ttl-1"))
+    ok(http.post("/v1/keys/ttl-1/messages", json={"body": "soon over", "ttl_ms": 1}))
+    batch = {"messages": [{"body": "a year"}], "ttl_ms": 31_536_000_000}
+    ok(http.post("/v1/keys/ttl-1/messages/batch", json=batch))
+    while not (found := ok(http.post("/v1/queues/ttl/pull", json={"lease_ms": 1, "wait_s": 5}))).get("gaps"):
+        time.sleep(0.02)
+    assert found["gaps"] == [{"key": "ttl-1", "first": 1, "end": 2, "why": "expired"}]
+    (message,) = pull(http, "ttl", wait_s=30)
+    assert message["expires_ms"] == message["time_ms"] + 31_536_000_000
+    many = {"messages": [{"key": "ttl-1", "body": "x", "live": True, "ttl_ms": 5}]}
+    (outcome,) = ok(http.post("/v1/messages", json=many))["outcomes"]
+    assert "ttl and live" in outcome["problem"]["detail"]
+    assert http.post("/v1/keys/ttl-1/messages", json={"body": "x", "ttl_ms": -1}).status_code == 400

@@ -24,7 +24,7 @@ from shoal_slice_node.core.limits import (
     DONE_RANGES_PER_APPLIED,
 )
 from shoal_slice_node.core.rows.detail_row import Detail, count_ranges, decode_detail, detail_key
-from shoal_slice_node.core.rows.key_row import ID, head_of
+from shoal_slice_node.core.rows.key_row import ID, head_of, low_of
 from shoal_slice_node.core.rows.queue_cursor import move_cursor
 from shoal_slice_node.core.turns import Work
 
@@ -124,6 +124,7 @@ def ack(
         detail, has_row = (None, False) if row is None else load_binding(state, queue, row[ID])
         if row is None or detail is None:
             raise _not_bound(state, name, key)
+        detail.raise_to(low_of(row))
     except ShoalError as error:
         for number in range(len(ranges)):
             refuse(number, error)
@@ -180,7 +181,7 @@ def _check_unacked(state: State, name: bytes, key: bytes, detail: Detail, head: 
         queue, shown = state.refusals.shown(name), state.refusals.shown(key)
         raise Conflict(
             f"queue {queue} does not have all of offsets {first} to {to - 1} of key {shown} to get: some are acked"
-            " already, or were not published while it was bound",
+            " already, are not kept any more, or were not published while it was bound",
             subject=queue,
             value=first,
         )

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from shoal_contract.errors import NoSuchQueue, OutOfRange, ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.effects import Bound, Joined, Left, Unbound
+from shoal_slice_node.core.apply.log_rows import first_row
 from shoal_slice_node.core.apply.lookups import bound_key
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.state import State
@@ -27,7 +28,7 @@ from shoal_slice_node.core.rows.detail_row import (
     detail_key,
     encode_detail,
 )
-from shoal_slice_node.core.rows.key_row import ID, NAME, decode_key, head_of
+from shoal_slice_node.core.rows.key_row import ID, NAME, decode_key, head_of, low_of
 from shoal_slice_node.core.turns import Work
 
 
@@ -131,10 +132,10 @@ def bind_resolved(
         bucket = queue.bucket(key_id)
         offset = bucket.starts.get(key_id)
         if offset is None:
-            offset = head_of(row) if plain else _start(row, start, start_value)
+            offset = head_of(row) if plain else _start(state, row, start, start_value)
             bucket.starts[key_id] = offset
             if queue.details:
-                _rebind(state, queue, key_id, offset)
+                _rebind(state, queue, key_id, offset, low_of(row))
             cursor, head = bucket.cursor(key_id), head_of(row)
             if cursor < head:
                 state.bind_backs.note(state.lsn, queue_id, key_id, offset, cursor, head)
@@ -198,46 +199,50 @@ def check_done_ranges(state: State, queue: Queue, full_names: list[bytes]) -> No
 
 
 def check_offsets(state: State, queue: Queue, full_names: list[bytes], offset: int) -> None:
-    """Checks that `offset` lies within each key's log. A key that is bound already stays as it is, whatever its log
-    still keeps. Raises OutOfRange."""
+    """Checks that `offset` is no higher than each key's next one. Below a key's low the binding begins at the low. A
+    key that is bound already stays as it is. Raises OutOfRange."""
     for full_name in full_names:
         row = state.tables.key.get(full_name)
         key = None if row is None else decode_key(row)
         if key and key.id in queue.bucket(key.id).starts:
             continue
         low, head = (key.low, key.head) if key else (0, 0)
-        if key is None or not low <= offset <= head:
+        if key is None or offset > head:
             kept = f"{low} to {head}" if key else "none: the key has no messages"
             shown = state.refusals.shown(full_name[NAME])
             raise OutOfRange(
-                f"key {shown}: offset {offset} asked for; there are {kept}",
-                subject=shown,
-                limit=head if offset > head else low,
-                value=offset,
+                f"key {shown}: offset {offset} asked for; there are {kept}", subject=shown, limit=head, value=offset
             )
 
 
-def _start(row: bytes, start: int, value: int) -> int:
+def _start(state: State, row: bytes, start: int, value: int) -> int:
     key = decode_key(row)
     if start == wire.START_EARLIEST:
         return key.low
     if start == wire.START_LAST:
         return max(key.low, key.head - value)
-    return value
+    if start == wire.START_AGE:
+        since_ms = state.time_ms - value  # Times of records, so of rows, never go back.
+        return first_row(state.tables, key, lambda _, header: header.time_ms >= since_ms)
+    return max(key.low, value)
 
 
-def _rebind(state: State, queue: Queue, key_id: bytes, start: int) -> None:
-    """Makes an ended binding, if there is one, live again from `start`; its backlog below `start` stays. The time away
-    becomes a done range. All messages from `start` on are seen, even those that were done before."""
+def _rebind(state: State, queue: Queue, key_id: bytes, start: int, low: int) -> None:
+    """Makes an ended binding, if there is one, live again from `start`; its backlog below `start` stays, as far as the
+    key keeps it from `low` on. The time away becomes a done range. All messages from `start` on are seen, even those
+    that were done before."""
     row = state.tables.detail.get(detail_key(queue.id, key_id))
     if row is None:
         return
     detail = decode_detail(row)
     assert detail.ended, "a binding that is not in its bucket has ended"
+    detail.raise_to(low)
     state.tables.ended.remove(key_id, queue.id)
     cursor = min(detail.cursor, start)
     detail.done.cut_above(start)
-    if start >= detail.end:
+    if cursor >= detail.end:
+        cursor = start  # Nothing of its backlog is kept.
+    elif start >= detail.end:
         detail.done.add(detail.end, start)
     queue.bucket(key_id).put(key_id, start, cursor)
     save_detail(state, queue, key_id, Detail(start, cursor, 0, detail.done, detail.counts))
@@ -305,6 +310,12 @@ def end_binding(state: State, queue: Queue, key_id: bytes, key_row: bytes, disca
         row = state.tables.detail.get(detail_key(queue.id, key_id))
         detail = None if row is None else decode_detail(row)
     keeps = cursor < head and not discard
+    if keeps and cursor < (low := low_of(key_row)):
+        keeps = low < head
+        if detail is not None:
+            detail.raise_to(low)
+            keeps = detail.cursor < head
+        cursor = low if detail is None else detail.cursor
     if keeps:
         if detail is None:
             detail = Detail(start, cursor)

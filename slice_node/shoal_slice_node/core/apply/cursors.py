@@ -8,8 +8,9 @@ from shoal_slice_node.core.rows.queue_cursor import read_cursor
 from shoal_slice_node.core.tables.tables import Tables
 
 
-def cursor_of_live(tables: Tables, queue_id: bytes, key_id: bytes) -> int | None:
-    """Returns the lowest offset that a live binding has not done. None: it is not bound, or its queue was dropped."""
+def cursor_of_live(tables: Tables, queue_id: bytes, key_id: bytes, _: int) -> int | None:
+    """Returns the lowest offset that a live binding has not done, which may be below its key's low. None: it is not
+    bound, or its queue was dropped."""
     row = tables.queue.get(queue_id)
     if row is None:
         return None
@@ -20,11 +21,11 @@ def cursor_of_live(tables: Tables, queue_id: bytes, key_id: bytes) -> int | None
     return bucket.cursor(key_id) if key_id in bucket.starts else None
 
 
-def cursor_of_ended(tables: Tables, queue_id: bytes, key_id: bytes) -> int | None:
+def cursor_of_ended(tables: Tables, queue_id: bytes, key_id: bytes, low: int) -> int | None:
     """Returns the lowest offset that an ended binding has not done. None: it did not end with a backlog, or its backlog
-    is gone."""
+    is gone; also where all of it is below `low`, the lowest offset that its key keeps."""
     row = tables.detail.get(detail_key(queue_id, key_id))
     if row is None:
         return None
     cursor, end = cursor_and_end(row)
-    return cursor if end else None
+    return cursor if end > low else None

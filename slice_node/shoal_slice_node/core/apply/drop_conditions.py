@@ -1,23 +1,26 @@
 """Drops queues on conditions: unused, empty. A refusal is a Conflict that names the queue and says why.
 
-Whether a queue is used was decided by the leader, and stands in the record as IN_USE. Whether it is empty follows from
-the tables: a detail row means that something is left, and a binding without one has a backlog if its cursor is below
-the key's head. So a look costs a row or two for each binding, and is bounded.
+The leader alone knows if a session consumes a queue, and the record says so as IN_USE. That a queue is empty follows
+from the tables: a binding has a backlog if its cursor, or the key's low if that is higher, is below the key's head. So
+a look costs a few rows for each binding, and is bounded.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import Final
 
 from shoal_contract.errors import Conflict, ResourceExhausted, TooLarge
 from shoal_slice_node.core.apply.binding_budget import BindingBudget
 from shoal_slice_node.core.apply.binds import existing_queue
 from shoal_slice_node.core.apply.drops import drop
-from shoal_slice_node.core.apply.lookups import bound_key
+from shoal_slice_node.core.apply.lookups import backlog_of, bound_key, kept_part
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import EMPTY_BINDINGS_MAX
-from shoal_slice_node.core.rows.key_row import head_of
+from shoal_slice_node.core.rows.detail_row import KEY_ID, cursor_and_end, decode_detail, detail_key
+from shoal_slice_node.core.rows.key_row import head_of, low_of
+from shoal_slice_node.core.tables.tables import Tables
 
 IN_USE: Final = (1 << 64) - 1
 """Stands in a record for the incarnation of a queue that is to be dropped if unused, and is used."""
@@ -46,15 +49,31 @@ def drop_if(
 
 
 def _check_empty(state: State, queue: Queue, looking: BindingBudget) -> None:
-    if queue.details:
-        raise _not_empty(state, queue)
+    tables = state.tables
+    rows = islice(tables.detail.scan(queue.id), max(0, looking.left)) if queue.details else ()
+    for row_key, row in rows:
+        looking.left -= 1
+        if _has_backlog(tables, row_key[KEY_ID], row):
+            raise _not_empty(state, queue)
     if queue.bindings > looking.left:
         raise _too_many(state, queue)
     looking.left -= queue.bindings
-    tables = state.tables
     for key_id, _, cursor in queue.entries():
-        if cursor < head_of(bound_key(tables, key_id)[1]):
+        key_row = bound_key(tables, key_id)[1]
+        in_detail = queue.details and tables.detail.get(detail_key(queue.id, key_id)) is not None
+        if max(cursor, low_of(key_row)) < head_of(key_row) and not in_detail:
             raise _not_empty(state, queue)
+
+
+def _has_backlog(tables: Tables, key_id: bytes, detail_row: bytes) -> bool:
+    """Returns whether a binding with a detail row still has messages to get that its key keeps."""
+    key_row = bound_key(tables, key_id)[1]
+    cursor, end = cursor_and_end(detail_row)
+    end = end or head_of(key_row)
+    if max(cursor, low_of(key_row)) >= end:
+        return False
+    cursor, done = kept_part(low_of(key_row), cursor, decode_detail(detail_row).done)
+    return backlog_of(cursor, end, done) > 0
 
 
 def _not_empty(state: State, queue: Queue) -> Conflict:

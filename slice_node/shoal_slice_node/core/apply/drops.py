@@ -15,16 +15,23 @@ from shoal_contract.names import DIRECT_PREFIX
 from shoal_slice_node.core.apply.binding_budget import BindingBudget
 from shoal_slice_node.core.apply.binds import discard_ended, end_binding, no_such_queue
 from shoal_slice_node.core.apply.effects import Dropped
-from shoal_slice_node.core.apply.lookups import bound_key
+from shoal_slice_node.core.apply.lookups import bound_key, key_by_id
 from shoal_slice_node.core.apply.producers import forget_producer
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.records import decode_reclaim
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import BUCKET_ENTRIES_MEAN, RECLAIM_KEY_COST, RECLAIMED_PER_STEP
-from shoal_slice_node.core.rows.detail_row import KEY_ID, detail_key
-from shoal_slice_node.core.rows.key_row import ID
+from shoal_slice_node.core.rows.detail_row import KEY_ID, cursor_and_end, detail_key
+from shoal_slice_node.core.rows.ids import ID_BYTES
+from shoal_slice_node.core.rows.key_row import ID, low_of
 from shoal_slice_node.core.rows.queue_row import incarnation_of, options_of, streams_of
-from shoal_slice_node.core.rows.small_rows import RECLAIM_KEY, RECLAIM_PRODUCER, RECLAIM_QUEUE, decode_idle_producer
+from shoal_slice_node.core.rows.small_rows import (
+    RECLAIM_ENDED,
+    RECLAIM_KEY,
+    RECLAIM_PRODUCER,
+    RECLAIM_QUEUE,
+    decode_idle_producer,
+)
 from shoal_slice_node.core.turns import Work
 
 
@@ -147,6 +154,9 @@ def _reclaim_row(state: State, row_key: bytes) -> int:
         if found is not None:
             state.vanish_if_empty(*found)
         return RECLAIM_KEY_COST
+    if kind == RECLAIM_ENDED:
+        _reclaim_ended(state, subject[:ID_BYTES], subject[ID_BYTES:])
+        return RECLAIM_KEY_COST
     row = state.tables.reclaim.get(row_key)
     if kind == RECLAIM_QUEUE and row is not None:
         budget = BindingBudget(0)
@@ -157,3 +167,15 @@ def _reclaim_row(state: State, row_key: bytes) -> int:
             state.put_reclaim(row_key, queue.encode())
         return -budget.left
     return RECLAIM_KEY_COST
+
+
+def _reclaim_ended(state: State, queue_id: bytes, key_id: bytes) -> None:
+    """Forgets a binding that ended with a backlog, if its key keeps nothing of this backlog any more."""
+    row, found = state.tables.detail.get(detail_key(queue_id, key_id)), key_by_id(state.tables, key_id)
+    queue = state.load_queue_by_id(queue_id)
+    if row is None or found is None or queue is None:
+        return
+    end = cursor_and_end(row)[1]
+    if end and end <= low_of(found[1]):
+        discard_ended(state, queue, key_id)
+        queue.save()

@@ -6,10 +6,11 @@ the record is applied, and nothing is done before its time.
 
 from __future__ import annotations
 
-from shoal_contract.errors import NotOwner, OutOfRange, ResourceExhausted, Unroutable
-from shoal_contract.names import DIRECT_PREFIX
+from shoal_contract.errors import NotOwner, OutOfRange, ResourceExhausted
+from shoal_slice_node.core.apply.expiry import expire_first
 from shoal_slice_node.core.apply.publishes import publish
 from shoal_slice_node.core.apply.records import decode_due
+from shoal_slice_node.core.apply.routing import routed, unroutable
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import (
     APPLIED_PER_STEP,
@@ -31,23 +32,31 @@ from shoal_slice_node.core.rows.due_row import (
     due_time,
     encode_counts,
     encode_delayed,
+    expiring_key,
 )
-from shoal_slice_node.core.rows.key_row import ID, NAME
+from shoal_slice_node.core.rows.key_row import NAME
 from shoal_slice_node.core.rows.log_row import chunk_of, encode_log
 from shoal_slice_node.core.turns import Work
 
 
-def delay(state: State, key: bytes, chunk: bytes, measure: tuple[int, int], mandatory: bool, not_before_ms: int) -> int:
+def delay(
+    state: State,
+    key: bytes,
+    chunk: bytes,
+    measure: tuple[int, int],
+    mandatory: bool,
+    not_before_ms: int,
+    ttl_ms: int = 0,
+) -> int:
     """Keeps a chunk, to be published when its time has come. `not_before_ms`: Unix time; a past one is due at once.
-    Returns 0: it has no offset yet, and was routed to no queue.
+    `ttl_ms` counts from when it is published. Returns 0: it has no offset yet, and was routed to no queue.
 
     `mandatory` is checked now: when the time has come, no caller waits for an answer. Raises NotOwner, Unroutable;
     OutOfRange for a time too far ahead, ResourceExhausted if as much is delayed as may be.
     """
     full_name = state.owned_name(key)
-    if mandatory and not _is_routable(state, full_name):
-        shown = state.refusals.shown(key)
-        raise Unroutable(f"key {shown} has no queue bound to it, and the publish is mandatory", subject=shown)
+    if mandatory and not routed(state, full_name):
+        raise unroutable(state, key)
     latest_ms = state.time_ms + DELAY_MS_MAX
     if not_before_ms > latest_ms:
         raise OutOfRange(
@@ -61,20 +70,12 @@ def delay(state: State, key: bytes, chunk: bytes, measure: tuple[int, int], mand
     _check_room("delayed publishes", chunks + 1, DELAYED_CHUNKS_MAX)
     _check_room("delayed bytes", kept_bytes + body_bytes, DELAYED_BYTES_MAX)
     row_key = delayed_key(not_before_ms, number)
-    state.tables.due.put(row_key, encode_delayed(DelayedRow(messages, body_bytes, full_name)))
+    state.tables.due.put(row_key, encode_delayed(DelayedRow(messages, body_bytes, full_name, ttl_ms)))
     state.tables.log.append(delayed_id(number), FIRST, encode_log(messages, body_bytes, state.time_ms, 0, chunk))
     _save_counts(state, DelayedCounts(number + 1, chunks + 1, kept_bytes + body_bytes))
     state.effects.due.append(row_key)
     state.effects.published.append(None)
     return 0
-
-
-def _is_routable(state: State, full_name: bytes) -> bool:
-    row = state.tables.key.get(full_name)
-    if row is not None and state.tables.binding.count(row[ID]):
-        return True
-    name = full_name[NAME]
-    return name[:1] == DIRECT_PREFIX and state.tables.queue_by_name.get(name[1:]) is not None
 
 
 def _check_room(what: str, value: int, limit: int) -> None:
@@ -96,6 +97,9 @@ def apply_due(state: State, payload: bytes) -> Work[None]:
         if row is not None:
             if due_time(row_key) > state.time_ms:
                 state.effects.due.append(row_key)  # To be found again.
+            elif (key_id := expiring_key(row_key)) is not None:
+                state.tables.due.delete(row_key)
+                expire_first(state, key_id)
             else:
                 _publish_delayed(state, row_key, decode_delayed(row))
         if number % APPLIED_PER_STEP == 0:
@@ -112,7 +116,7 @@ def _publish_delayed(state: State, row_key: bytes, delayed: DelayedRow) -> None:
     chunk = chunk_of(next(tables.log.read(chunk_id, FIRST, FIRST))[1])
     kept_before = state.effects.kept_messages
     try:
-        publish(state, key, chunk, measure, False, state.time_ms)
+        publish(state, key, chunk, measure, False, state.time_ms, ttl_ms=delayed.ttl_ms)
     except (NotOwner, ResourceExhausted):
         later = delayed_key(state.time_ms + DUE_AGAIN_MS, number)
         tables.due.put(later, encode_delayed(delayed))

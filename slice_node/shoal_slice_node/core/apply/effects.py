@@ -18,6 +18,7 @@ class Grown(NamedTuple):
     body_bytes: int
     time_ms: int
     chunk: bytes
+    expires_ms: int = 0
 
 
 class Bound(NamedTuple):
@@ -140,7 +141,7 @@ class Effects:
         # Keys with a log where a binding advanced or ended: their low may rise.
         self.advanced: list[bytes] = []
         self.transients: list[tuple[bytes, int]] = []
-        """Transient queues that were declared, with the seconds that they stay without a session."""
+        """Transient queues that were declared or bound, with the seconds that they stay without a session."""
         self.acks_skipped = False
         """The acks of an ACKS record were not applied: they must be taken again."""
         # What background work must look at: rows of `reclaim`, and hints of keys, as a RECLAIM record names them.

@@ -33,23 +33,25 @@ class Kept:
             if is_kept(row):
                 key = decode_key(row)
                 self.messages += key.head - key.low
-                self.body_bytes += key.body_bytes - self._bytes_before(key, key.low)
-
-    def trimmed(self, key: KeyRow, new_low: int) -> tuple[int, int]:
-        """Returns what a trim removes: messages, and bytes of bodies. `key`: its row before the trim; its log still
-        holds the trimmed rows. `new_low`: the first offset of a log row, or the head."""
-        return new_low - key.low, self._bytes_before(key, new_low) - self._bytes_before(key, key.low)
-
-    def _bytes_before(self, key: KeyRow, offset: int) -> int:
-        if offset >= key.head:
-            return key.body_bytes
-        found = next(self._tables.log.read(key.id, key.low, offset), None)
-        if found is None:  # A damaged log: the check reports it, not this sum.
-            return key.body_bytes
-        return decode_log(found[1]).body_bytes_before
+                self.body_bytes += key.body_bytes - _bytes_before(self._tables, key, key.low)
 
     def save(self) -> None:
         """Writes the row, if it changed. Must be called before each freeze of the tables."""
         row = encode_kept(self.messages, self.body_bytes)
         if self._tables.local_totals.get(KEPT) != row:
             self._tables.local_totals.put(KEPT, row)
+
+
+def trimmed(tables: Tables, key: KeyRow, new_low: int) -> tuple[int, int]:
+    """Returns what a trim removes: messages, and bytes of bodies. `key`: its row before the trim; its log still holds
+    the trimmed rows. `new_low`: the first offset of a log row, or the head."""
+    return new_low - key.low, _bytes_before(tables, key, new_low) - _bytes_before(tables, key, key.low)
+
+
+def _bytes_before(tables: Tables, key: KeyRow, offset: int) -> int:
+    if offset >= key.head:
+        return key.body_bytes
+    found = next(tables.log.read(key.id, key.low, offset), None)
+    if found is None:  # A damaged log: the check reports it, not this sum.
+        return key.body_bytes
+    return decode_log(found[1]).body_bytes_before

@@ -10,6 +10,8 @@ from itertools import islice
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.options import PLAIN, KeyOptions
+from shoal_slice_node.core.apply.expiry import low_rose
+from shoal_slice_node.core.apply.log_rows import first_row
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import HISTORY_BYTES_PER_LOOK, HISTORY_ROWS_PER_LOOK
 from shoal_slice_node.core.rows.history_row import ROW
@@ -39,7 +41,44 @@ def configure(state: State, key: bytes, options: KeyOptions) -> None:
         state.effects.advanced.append(after.id)
 
 
-def check_capacity(state: State, full_name: bytes, key: KeyRow, measure: tuple[int, int]) -> None:
+def fit_capacity(state: State, full_name: bytes, row: bytes, measure: tuple[int, int], bounded: bool) -> bytes:
+    """Returns a configured key's row as it is before a chunk of (messages, body bytes) is appended: its policy may have
+    let the oldest messages go. `bounded` False: the chunk is taken in any case.
+
+    Raises ResourceExhausted if the key has no room, and its policy makes none.
+    """
+    key = decode_key(row)
+    if not key.options.drops_oldest:
+        if bounded:
+            _check_capacity(state, full_name, key, measure)
+        return row
+    if bounded:
+        _check_capacity(state, full_name, key._replace(low=key.head), measure)
+    low = _low_with_room(state.tables, key, measure)
+    if low == key.low:
+        return row
+    state.forget_kept(key, low)
+    state.tables.log.trim(key.id, key.low, low)
+    key = key._replace(low=low)
+    low_rose(state, key)
+    return encode_key(key)
+
+
+def _low_with_room(tables: Tables, key: KeyRow, measure: tuple[int, int]) -> int:
+    """Returns the lowest low that leaves room for a chunk. Queues that still had to get what is below find the gap when
+    they are served."""
+    options, (messages, body_bytes) = key.options, measure
+    offset = bytes_before = 0
+    if options.capacity_messages:
+        offset = key.head + messages - options.capacity_messages
+    if options.capacity_bytes:
+        bytes_before = key.body_bytes + body_bytes - options.capacity_bytes
+    if offset <= key.low and bytes_before <= key.body_bytes - _kept_bytes(tables, key):
+        return key.low
+    return first_row(tables, key, lambda first, header: first >= offset and header.body_bytes_before >= bytes_before)
+
+
+def _check_capacity(state: State, full_name: bytes, key: KeyRow, measure: tuple[int, int]) -> None:
     """Checks that a key has room for a chunk of (messages, body bytes). Raises ResourceExhausted."""
     options = key.options
     messages, body_bytes = measure

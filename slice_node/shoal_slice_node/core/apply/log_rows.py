@@ -6,7 +6,7 @@ Belongs here: which rows are read, skipped or decoded, and what that costs. Not 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -21,8 +21,26 @@ from shoal_slice_node.core.limits import (
     LOG_ROWS_PASSED_MAX,
 )
 from shoal_slice_node.core.rows.key_row import KeyRow
-from shoal_slice_node.core.rows.log_row import chunk_of, decode_log
-from shoal_slice_node.core.tables.tables import Logs
+from shoal_slice_node.core.rows.log_row import LogRow, chunk_of, decode_log
+from shoal_slice_node.core.tables.tables import Logs, Tables
+
+
+def first_row(tables: Tables, key: KeyRow, fits: Callable[[int, LogRow], bool]) -> int:
+    """Returns the first offset of the first log row for which `fits(first offset, header)` is true; the head if there
+    is none. Must be true of all rows behind one of which it is. Reads a few rows from the low on, then about as many as
+    the number of messages has binary digits."""
+    for first, row in islice(tables.log.read(key.id, key.low, key.low), LOG_ROWS_PASSED_MAX):
+        if fits(first, decode_log(row)):
+            return first
+    low, high = key.low, key.head
+    while low < high:
+        first, row = next(tables.log.read(key.id, key.low, (low + high) // 2))
+        header = decode_log(row)
+        if fits(first, header):
+            high = first
+        else:
+            low = first + header.messages
+    return high
 
 
 class StoredChunk:

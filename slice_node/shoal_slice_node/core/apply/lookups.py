@@ -43,6 +43,13 @@ def done_of(tables: Tables, queue: Queue, key_id: bytes) -> Ranges:
     return _NONE_DONE if row is None else decode_detail(row).done
 
 
+def kept_part(low: int, cursor: int, done: Ranges) -> tuple[int, Ranges]:
+    """Returns the cursor and done ranges that a binding really has. `low`: its key's. What is below counts as done: no
+    row of a binding changes when a key gives up its oldest messages."""
+    return (cursor, done) if low <= cursor else (low, done.above(low))
+
+
 def backlog_of(cursor: int, end: int, done: Ranges) -> int:
-    """Returns how many messages a binding still has to get. `end`: the binding's end, or the key's head."""
-    return end - cursor - done.offsets()
+    """Returns how many messages a binding still has to get. `end`: the binding's end, or the key's head. `cursor`,
+    `done`: as `kept_part` returns them."""
+    return max(0, end - cursor - done.offsets())

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from shoal_contract.errors import Unroutable
 from shoal_contract.names import DIRECT_PREFIX
 from shoal_slice_node.core.apply.binds import bind_resolved
 from shoal_slice_node.core.apply.effects import Grown
-from shoal_slice_node.core.apply.key_options import check_capacity
+from shoal_slice_node.core.apply.expiry import expiring_published
+from shoal_slice_node.core.apply.key_options import fit_capacity
+from shoal_slice_node.core.apply.routing import unroutable
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.rows.key_row import CONFIGURED, ID, NAME, decode_key, grown
+from shoal_slice_node.core.rows.key_row import CONFIGURED, ID, NAME, decode_key, grown, head_of, low_of
 from shoal_slice_node.core.rows.log_row import encode_log
 
 
@@ -20,12 +21,14 @@ def publish(
     mandatory: bool,
     time_ms: int,
     bounded: bool = True,
+    ttl_ms: int = 0,
 ) -> tuple[int, int]:
     """Publishes a chunk. Returns (first offset, number of queues it was routed to); (0, 0) if no queue is bound and
     the key has no history: then nothing is kept.
 
     `measure`: (messages, body bytes) of the chunk, which was checked with its frame. `bounded`: the key's capacity
-    counts. Raises NotOwner; Unroutable if mandatory and nothing is bound; ResourceExhausted for a key at its capacity.
+    counts: its policy refuses a chunk beyond, or makes room. Raises NotOwner; Unroutable if mandatory and nothing is
+    bound; ResourceExhausted for a key at its capacity. `ttl_ms`: for how long the chunk is valid; 0: for ever.
     """
     full_name = state.owned_name(key)
     messages, body_bytes = measure
@@ -35,33 +38,36 @@ def publish(
     if not queues and key[:1] == DIRECT_PREFIX:
         queues = _bind_direct(state, full_name)
         row = tables.key.get(full_name)
-    configured = row is not None and row[0] == CONFIGURED
+    configured = row is not None and row[0] >= CONFIGURED
     if row is None or not (queues or (configured and not mandatory and decode_key(row).options.keeps_history)):
         if mandatory:
-            shown = state.refusals.shown(key)
-            raise Unroutable(f"key {shown} has no queue bound to it, and the publish is mandatory", subject=shown)
+            raise unroutable(state, key)
         effects.published.append(None)
         effects.counters.publishes += messages  # kept messages are counted once for each step
         return 0, 0
     key_id = row[ID]
     if configured:
-        if bounded:
-            check_capacity(state, full_name, decode_key(row), measure)
+        row = fit_capacity(state, full_name, row, measure, bounded)
         effects.advanced.append(key_id)
+    expires_ms = 0
+    if ttl_ms:
+        expires_ms = time_ms + ttl_ms
+        expiring_published(state, key_id, low_of(row) == head_of(row), expires_ms)
     first, before, row = grown(row, messages, body_bytes)
-    tables.log.append(key_id, first, encode_log(messages, body_bytes, time_ms, before, chunk))
+    tables.log.append(key_id, first, encode_log(messages, body_bytes, time_ms, before, chunk, expires_ms))
     tables.key.put(full_name, row)
     effects.kept_messages += messages
     effects.kept_bytes += body_bytes
     effects.published.append((key_id, queues))
     if key_id in state.watch.keys or key_id in effects.bound:
-        effects.events.append(Grown(key_id, full_name[NAME], first, messages, body_bytes, time_ms, chunk))
+        name = full_name[NAME]
+        effects.events.append(Grown(key_id, name, first, messages, body_bytes, time_ms, chunk, expires_ms))
     return first, queues
 
 
 def _bind_direct(state: State, full_name: bytes) -> int:
     """Binds a queue to its direct key, when the key is first used. Returns how many bindings were made."""
-    queue = state.load_queue(full_name[3:])
+    queue = state.load_queue(full_name[NAME][len(DIRECT_PREFIX) :])
     if queue is None:
         return 0
     bind_resolved(state, queue, [full_name])

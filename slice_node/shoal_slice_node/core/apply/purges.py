@@ -15,12 +15,20 @@ from __future__ import annotations
 from shoal_slice_node.core.apply.binding_budget import BindingBudget
 from shoal_slice_node.core.apply.binds import discard_ended, existing_queue
 from shoal_slice_node.core.apply.effects import Purged
-from shoal_slice_node.core.apply.lookups import bound_key
+from shoal_slice_node.core.apply.lookups import backlog_of, bound_key
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import DONE_RANGES_PER_APPLIED
-from shoal_slice_node.core.rows.detail_row import KEY_ID, count_done_offsets, count_ranges, cursor_and_end, detail_key
-from shoal_slice_node.core.rows.key_row import head_of
+from shoal_slice_node.core.ranges import Ranges
+from shoal_slice_node.core.rows.detail_row import (
+    KEY_ID,
+    count_done_offsets,
+    count_ranges,
+    cursor_and_end,
+    decode_detail,
+    detail_key,
+)
+from shoal_slice_node.core.rows.key_row import head_of, low_of
 from shoal_slice_node.core.rows.queue_row import Bucket
 
 
@@ -58,8 +66,8 @@ def _purge_bucket(state: State, queue: Queue, number: int, budget: BindingBudget
     budget.left -= len(bucket.starts) + 1
     dropped, met = 0, False
     for key_id in bucket.starts:
-        head = head_of(bound_key(state.tables, key_id)[1])
-        if bucket.cursor(key_id) >= head:
+        key_row = bound_key(state.tables, key_id)[1]
+        if bucket.cursor(key_id) >= head_of(key_row):
             continue
         row = state.tables.detail.get(detail_key(queue.id, key_id)) if queue.details else None
         if row is not None:
@@ -67,7 +75,7 @@ def _purge_bucket(state: State, queue: Queue, number: int, budget: BindingBudget
                 return dropped, False
             budget.left -= _ranges_cost(row)
             met = True
-        dropped += _purge_live(state, queue, bucket, key_id, head, row)
+        dropped += _purge_live(state, queue, bucket, key_id, key_row, row)
     return dropped, True
 
 
@@ -75,12 +83,12 @@ def _ranges_cost(row: bytes) -> int:
     return count_ranges(row) // DONE_RANGES_PER_APPLIED
 
 
-def _purge_live(state: State, queue: Queue, bucket: Bucket, key_id: bytes, head: int, row: bytes | None) -> int:
+def _purge_live(state: State, queue: Queue, bucket: Bucket, key_id: bytes, key_row: bytes, row: bytes | None) -> int:
     """Purges a binding that has a backlog; returns the messages dropped. `row`: its detail, if it has one; it is
     deleted, since no done range above the cursor is left."""
-    messages = head - bucket.cursor(key_id)
+    head = head_of(key_row)
+    messages = _kept_backlog(key_row, bucket.cursor(key_id), head, row)
     if row is not None:
-        messages -= count_done_offsets(row)
         state.tables.detail.delete(detail_key(queue.id, key_id))
         queue.details -= 1
     bucket.put(key_id, bucket.starts[key_id], head)
@@ -94,15 +102,24 @@ def _purge_details(state: State, queue: Queue, budget: BindingBudget) -> int:
     dropped = 0
     for key_id, row in _some_details(state, queue, budget):
         cursor, end = cursor_and_end(row)
+        key_row = bound_key(state.tables, key_id)[1]
         if end:
-            dropped += end - cursor - count_done_offsets(row)
+            dropped += _kept_backlog(key_row, cursor, end, row)
             discard_ended(state, queue, key_id)
             continue
         bucket = queue.bucket(key_id)
-        head = head_of(bound_key(state.tables, key_id)[1])
-        if bucket.cursor(key_id) < head:
-            dropped += _purge_live(state, queue, bucket, key_id, head, row)
+        if bucket.cursor(key_id) < head_of(key_row):
+            dropped += _purge_live(state, queue, bucket, key_id, key_row, row)
     return dropped
+
+
+def _kept_backlog(key_row: bytes, cursor: int, end: int, row: bytes | None) -> int:
+    """Returns how many messages of its backlog a binding could still have got. `row`: its detail, if it has one."""
+    low = low_of(key_row)
+    if low <= cursor:
+        return end - cursor - (0 if row is None else count_done_offsets(row))
+    done = Ranges() if row is None else decode_detail(row).done
+    return backlog_of(low, end, done.above(low))
 
 
 def _some_details(state: State, queue: Queue, budget: BindingBudget) -> list[tuple[bytes, bytes]]:

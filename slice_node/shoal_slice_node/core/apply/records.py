@@ -182,14 +182,14 @@ def decode_retries(payload: bytes) -> tuple[int, list[Retry]]:
     return decided_lsn, list(map(Retry._make, _RETRY.iter_unpack(memoryview(payload)[_TAKEN.size :])))
 
 
-def encode_expire(queues: Iterable[Expired], looked_at_lsn: int) -> bytes:
-    """Encodes an expiry. `looked_at_lsn`: every record up to it was applied when the leader decided."""
-    return b"".join([_TAKEN.pack(looked_at_lsn), *(_EXPIRED.pack(id, len(name)) + name for id, name in queues)])
+def encode_expire(queues: Iterable[Expired], decided_lsn: int) -> bytes:
+    """Encodes an expiry. `decided_lsn`: every record up to it was applied when the leader decided."""
+    return b"".join([_TAKEN.pack(decided_lsn), *(_EXPIRED.pack(id, len(name)) + name for id, name in queues)])
 
 
 def decode_expire(payload: bytes) -> tuple[int, list[Expired]]:
     """Returns the LSN when it was decided, and the queues. Raises ValueError for a payload that is cut off."""
-    (looked_at_lsn,) = _TAKEN.unpack_from(payload)
+    (decided_lsn,) = _TAKEN.unpack_from(payload)
     queues: list[Expired] = []
     position = _TAKEN.size
     while position < len(payload):
@@ -198,7 +198,7 @@ def decode_expire(payload: bytes) -> tuple[int, list[Expired]]:
         if position > len(payload):
             raise ValueError(f"an EXPIRE record of {len(payload)} bytes ends within a name")
         queues.append(Expired(queue_id, payload[position - length : position]))
-    return looked_at_lsn, queues
+    return decided_lsn, queues
 
 
 def encode_due(rows: Iterable[Due]) -> bytes:

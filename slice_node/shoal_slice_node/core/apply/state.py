@@ -12,7 +12,8 @@ from shoal_contract.partition_hash import MAY_HAVE_TAG, hashed_part, partition_o
 from shoal_slice_node.core.apply.bind_backs import BindBacks
 from shoal_slice_node.core.apply.counters import Counters
 from shoal_slice_node.core.apply.effects import Effects
-from shoal_slice_node.core.apply.kept import Kept
+from shoal_slice_node.core.apply.expiry import forget_expiry
+from shoal_slice_node.core.apply.kept import Kept, trimmed
 from shoal_slice_node.core.apply.lookups import key_by_id
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.refusals import Refusals
@@ -169,6 +170,7 @@ class State:
         if key.low < key.head:
             self.forget_kept(key, key.head)
             tables.log.trim(key.id, key.low, key.head)
+        forget_expiry(self, key.id)
         tables.key.delete(full_name)
         tables.key_name.delete(key.id)
         self.bind_backs.key_vanished(key.id)
@@ -179,7 +181,7 @@ class State:
 
     def forget_kept(self, key: KeyRow, new_low: int) -> None:
         """Notes in the effects what a trim up to `new_low` removes. Must be called before the trim."""
-        messages, body_bytes = self.kept.trimmed(key, new_low)
+        messages, body_bytes = trimmed(self.tables, key, new_low)
         self.effects.kept_messages -= messages
         self.effects.kept_bytes -= body_bytes
 

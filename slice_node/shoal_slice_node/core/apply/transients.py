@@ -20,14 +20,14 @@ from shoal_slice_node.core.turns import Work
 def expire(state: State, payload: bytes) -> Work[None]:
     """Applies an EXPIRE record: drops the transient queues that it names, but those that are gone already, and those
     that were declared or bound since."""
-    looked_at_lsn, queues = decode_expire(payload)
+    decided_lsn, queues = decode_expire(payload)
     budget = BindingBudget(DROP_BINDINGS_MAX if len(queues) <= DROPPED_WITH_BINDINGS_MAX else 0)
     tables = state.tables
     for number, (queue_id, _) in enumerate(queues):
-        declared = tables.transient.get(queue_id)
-        row = None if declared is None else tables.queue.get(queue_id)
-        if declared is not None and row is not None:
-            if decode_transient(declared) > looked_at_lsn:
+        renewed = tables.transient.get(queue_id)
+        row = None if renewed is None else tables.queue.get(queue_id)
+        if renewed is not None and row is not None:
+            if decode_transient(renewed) > decided_lsn:
                 state.note_transient(Queue.decode(tables, queue_id, row))
             else:
                 drop_queue(state, queue_id, name_of(row), row, budget)

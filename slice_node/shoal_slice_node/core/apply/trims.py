@@ -5,6 +5,7 @@ The leader finds each key's lowest cursor (trimmer.py) and journals it. This mod
 
 from __future__ import annotations
 
+from shoal_slice_node.core.apply.expiry import low_rose
 from shoal_slice_node.core.apply.key_options import history_floor
 from shoal_slice_node.core.apply.lookups import row_start
 from shoal_slice_node.core.apply.records import decode_trims
@@ -32,4 +33,5 @@ def apply_trims(state: State, payload: bytes) -> None:
             state.tables.log.trim(key_id, key.low, low)
             key = key._replace(low=low)
             state.tables.key.put(full_name, encode_key(key))
+            low_rose(state, key)
         state.vanish_if_empty(full_name, key)

@@ -16,7 +16,7 @@ from itertools import islice
 from shoal_slice_node.core.apply.records import Due
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import DUE_BYTES_PER_RECORD, DUE_EARLY_NOTED_MAX, DUE_PER_RECORD_MAX
-from shoal_slice_node.core.rows.due_row import decode_delayed, due_time
+from shoal_slice_node.core.rows.due_row import decode_delayed, due_time, expiring_key
 from shoal_slice_node.core.rows.key_row import NAME
 
 _NEVER = 1 << 64
@@ -56,21 +56,25 @@ class DueList:
             row_key = heappop(self._early)
             row = table.get(row_key)
             if row is not None:
-                found.append(Due(row_key, _name_of(row)))
-                left -= decode_delayed(row).body_bytes
+                left -= self._add(found, row_key, row)
         if now_ms < self._head_ms:
             return found
         for row_key, row in islice(table.scan(start=self._position), DUE_PER_RECORD_MAX - len(found)):
             if due_time(row_key) > now_ms or left <= 0:
                 self._head_ms = due_time(row_key)
                 return found
-            found.append(Due(row_key, _name_of(row)))
-            left -= decode_delayed(row).body_bytes
+            left -= self._add(found, row_key, row)
             self._position = row_key + b"\x00"
         if len(found) < DUE_PER_RECORD_MAX:
             self._head_ms = _NEVER
         return found
 
-
-def _name_of(row: bytes) -> bytes:
-    return decode_delayed(row).full_name[NAME]
+    def _add(self, found: list[Due], row_key: bytes, row: bytes) -> int:
+        """Adds a row to what is due. Returns the bytes that it publishes."""
+        key_id = expiring_key(row_key)
+        if key_id is not None:
+            found.append(Due(row_key, (self._state.tables.key_name.get(key_id) or b"")[NAME]))
+            return 0
+        delayed = decode_delayed(row)
+        found.append(Due(row_key, delayed.full_name[NAME]))
+        return delayed.body_bytes

@@ -5,11 +5,12 @@ Nothing else looks at a key to which nothing happens. The leader's clock decides
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import islice, takewhile
 
 from shoal_slice_node.core.apply.key_options import history_floor
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import HISTORIES_PER_TURN, HISTORIES_REST_MS
+from shoal_slice_node.core.rows.history_row import EXPIRING
 
 
 class HistoryWalk:
@@ -26,7 +27,8 @@ class HistoryWalk:
             return []
         tables = self._state.tables
         found: list[bytes] = []
-        key_ids = [key_id for key_id, _ in islice(tables.history.scan(start=self._position), HISTORIES_PER_TURN)]
+        rows = islice(tables.history.scan(start=self._position), HISTORIES_PER_TURN)
+        key_ids = [row_key for row_key, _ in takewhile(lambda row: not row[0].startswith(EXPIRING), rows)]
         for key_id in key_ids:
             self._position = key_id + b"\x00"
             key = self._state.key_by_id(key_id)

@@ -49,7 +49,7 @@ class Job(Protocol):
         """Looks for work, in a bounded turn. `now_ms`: the time of a clock that only grows."""
 
     def refused(self, now_ms: int) -> None:
-        """Is told that its last proposal was not written: what it should have done is to be found again."""
+        """Notes that its last proposal was not written: what it should have done is to be found again."""
 
 
 class TrimJob:
@@ -58,8 +58,12 @@ class TrimJob:
 
     name = "trim"
 
-    def __init__(self, trimmer: Trimmer, keys: KeyWalk, histories: HistoryWalk) -> None:
+    def __init__(
+        self, trimmer: Trimmer, keys: KeyWalk, histories: HistoryWalk, void: Callable[[list[bytes]], None]
+    ) -> None:
+        """`void`: is told which ended bindings have nothing left to get, as RECLAIM records name them."""
         self._trimmer = trimmer
+        self._tell_void = void
         self._keys = keys
         self._histories = histories
         self._proposed: list[bytes] = []
@@ -69,6 +73,9 @@ class TrimJob:
         self._trimmer.advanced(self._keys.turn(), now_ms)
         self._trimmer.advanced(self._histories.turn(now_ms, self._trimmer.wall_ms), now_ms)
         trims = self._trimmer.turn(now_ms) if self._trimmer.pending else []
+        void = self._trimmer.take_void()
+        if void:
+            self._tell_void(void)
         self._proposed = [trim.key_id for trim in trims]
         return Proposal(Kind.TRIM, encode_trims(trims), len(trims)) if trims else None
 

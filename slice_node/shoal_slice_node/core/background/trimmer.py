@@ -28,16 +28,18 @@ from shoal_slice_node.core.limits import (
     TRIM_DELAY_MS,
 )
 from shoal_slice_node.core.rows.key_row import KeyRow
+from shoal_slice_node.core.rows.small_rows import RECLAIM_ENDED
 
 
 @dataclass(slots=True)
 class _CursorScan:
     """Searches a key's lowest cursor in steps: live bindings, then ended ones, so that a binding which ends meanwhile
     is seen. `after`: members up to here are counted. `holder`: the queue with the lowest cursor; b"": none is below
-    the head, and `lowest` is the head."""
+    the head, and `lowest` is the head. `low`: the key's, when the search began."""
 
     looked_at_lsn: int
     lowest: int
+    low: int
     holder: bytes = b""
     holder_ended: bool = False
     after: bytes = b""
@@ -62,6 +64,13 @@ class Trimmer:
         self._lowest: OrderedDict[bytes, tuple[bytes, bool]] = OrderedDict()
         """The binding that was lowest at a key's last scan: (queue id, whether it had ended). In the order of the
         scans."""
+        self._void: list[bytes] = []
+
+    def take_void(self) -> list[bytes]:
+        """Returns the ended bindings that searches met and of whose backlogs their keys keep nothing, as RECLAIM
+        records name them."""
+        void, self._void = self._void, []
+        return void
 
     def advanced(self, key_ids: Iterable[bytes], now_ms: int) -> None:
         advances, touched = self._advances, self._touched
@@ -127,13 +136,14 @@ class Trimmer:
             self._lowest.pop(key_id, None)
             return 1
         key = found[1]
-        if key.low == key.head and self._state.tables.binding.count(key_id):
+        tables = self._state.tables
+        if key.low == key.head and tables.binding.count(key_id) and not tables.ended.count(key_id):
             return 1
         if self._is_held(key):
             return 2
         if key.options.keeps_history and self._history_low(key) <= key.low:
             return HISTORY_ROWS_PER_LOOK
-        self._scans[key_id] = _CursorScan(self._state.lsn, key.head)
+        self._scans[key_id] = _CursorScan(self._state.lsn, key.head, key.low)
         return 1
 
     def _history_low(self, key: KeyRow) -> int:
@@ -146,7 +156,7 @@ class Trimmer:
         if not queue_id:
             return False
         read = cursor_of_ended if ended else cursor_of_live
-        cursor = read(self._state.tables, queue_id, key.id)
+        cursor = read(self._state.tables, queue_id, key.id, key.low)
         return cursor is not None and row_start(self._state.tables, key, cursor) <= key.low
 
     def _step(self, key_id: bytes, scan: _CursorScan, trims: list[Trim]) -> int:
@@ -155,9 +165,11 @@ class Trimmer:
         table, read = (tables.ended, cursor_of_ended) if scan.ended else (tables.binding, cursor_of_live)
         members = table.members(key_id, scan.after, SCAN_MEMBERS_PER_STEP)
         for queue_id in members:
-            cursor = read(tables, queue_id, key_id)
-            if cursor is None:
-                dropped = not scan.ended and tables.queue.get(queue_id) is None  # and still being reclaimed
+            cursor = read(tables, queue_id, key_id, scan.low)
+            if cursor is None and scan.ended:
+                self._void.append(RECLAIM_ENDED + queue_id + key_id)
+            elif cursor is None:
+                dropped = tables.queue.get(queue_id) is None  # and still being reclaimed
                 assert dropped, f"a member of key {key_id.hex()} has no binding: queue {queue_id.hex()}"
             elif cursor < scan.lowest:
                 scan.lowest, scan.holder, scan.holder_ended = cursor, queue_id, scan.ended

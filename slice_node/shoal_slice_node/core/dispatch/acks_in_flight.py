@@ -31,6 +31,7 @@ class AckBatch:
 class AcksInFlight:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
+        registry.flush_by(self.note_done)
         self._gathering: dict[bytes, Feed] = {}
         """Feeds with acks since the flush under way began."""
         self._flushing: deque[tuple[Feed, deque[Stream]]] = deque()
@@ -71,8 +72,8 @@ class AcksInFlight:
         return 1 + looked_at // DONE_RANGES_PER_COST
 
     def note_done(self, stream: Stream) -> None:
-        """Notes that a record marked messages as done, which rested: the next flush takes what cursor and ranges became
-        by that, too."""
+        """Notes that messages became done without an ack: by a record, while they rested, or as they are gone. The
+        next flush takes what cursor and ranges became by that, too."""
         feed = stream.feed
         feed.acked(stream)
         self._gathering[feed.queue_id] = feed

@@ -1,4 +1,5 @@
-"""Takes in what records did: chunks, bindings that began or ended, acks in changes, purged backlogs, dropped queues.
+"""Takes in what records did: chunks, bindings that began or ended, acks in changes, purged backlogs, messages that
+came back, dropped queues.
 
 Belongs here: which register and stream changes by which event. Not here: giving chunks (growing), reading logs (pump).
 """

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
@@ -22,10 +21,11 @@ from shoal_slice_node.core.dispatch.growing import Growing
 from shoal_slice_node.core.dispatch.live import LiveChunk, give_live_directly
 from shoal_slice_node.core.dispatch.pump import Pump
 from shoal_slice_node.core.dispatch.registry import Registry
-from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.sessions import Session, Taken
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.transients import Transients
+from shoal_slice_node.core.limits import CONSUMED_COUNTED_MAX
 
 
 class Dispatcher:
@@ -83,14 +83,19 @@ class Dispatcher:
         """See AcksInFlight.nack."""
         return self.acks.nack(attachment, key_id, first, to, delay_ms)
 
-    def take(self, session: Session, bytes_max: int) -> tuple[list[wire.Delivery], int]:
-        """Returns deliveries for the transport, and the bytes to pass to `sent` when the transport has them."""
+    def take(self, session: Session, bytes_max: int) -> Taken:
+        """Returns what the transport is to send; its bytes are to be passed to `sent` when the transport has it."""
         freed = session.purge()
         if freed:
             self.registry.let_go(session, freed)
         if session.leases:
             self.registry.leases.sends(session)
-        return session.take(bytes_max)
+        taken = session.take(bytes_max, self.registry.time_ms)
+        for key_id, gap in taken.expired:
+            for attachment in map(session.attachments.get, gap.handles):
+                if attachment is not None:
+                    self.acks.ack(attachment, key_id, gap.first, gap.to)
+        return taken
 
     def sent(self, session: Session, cost_bytes: int) -> None:
         """Notes that the transport has what `take` returned."""
@@ -134,6 +139,14 @@ class Dispatcher:
     def live(self, live: LiveChunk) -> None:
         """See Growing.live."""
         self.growing.live(live)
+
+    def consumed_of_key(self, key_id: bytes) -> int:
+        """Returns how many of a key's queues are consumed now. Of more than CONSUMED_COUNTED_MAX, those count too that
+        are not, while their messages wait to be given again, or for their copies."""
+        streams = self.registry.by_key.get(key_id, {})
+        if len(streams) > CONSUMED_COUNTED_MAX:
+            return len(streams)
+        return sum(stream.feed.consumed for stream in streams.values())
 
     def live_directly(self, live: LiveChunk, queue_id: bytes) -> bool:
         """Gives a live chunk to a queue whose direct key keeps nothing. Returns whether the queue is consumed now."""

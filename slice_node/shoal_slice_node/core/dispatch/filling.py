@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from shoal_slice_node.core.apply.expiry import is_over
 from shoal_slice_node.core.apply.log_rows import LogRows
-from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.apply.undone import Undone, undone
 from shoal_slice_node.core.dispatch.feeds import Attachment
+from shoal_slice_node.core.dispatch.gaps import DROPPED, EXPIRED, pass_over
 from shoal_slice_node.core.dispatch.leases import Lease
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
+from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.limits import PARCEL_BYTES_MAX, PUMP_TURN_LOOKS
+from shoal_slice_node.core.limits import EXPIRED_PER_GAP_MAX, PARCEL_BYTES_MAX, PUMP_TURN_LOOKS
 from shoal_slice_node.core.rows.key_row import KeyRow
 
 Pick = Callable[[], Attachment | None]
@@ -58,24 +60,27 @@ class Budget:
 
 
 def fill(
-    state: State,
+    registry: Registry,
     stream: Stream,
     pick: Pick,
     give: Give,
     budget: Budget,
-    recent: RecentChunks,
     lease_of: LeaseOf,
     give_run: GiveRun | None = None,
 ) -> bool:
     """Gives what the stream lacks. Returns True if the stream has caught up. Returns False if no attachment has room,
     the budget is spent, or the stream has as many done ranges as are allowed and waits for acks. `give_run`: does as
     `give` with each of many chunks, sooner."""
+    state = registry.state
     found = state.key_by_id(stream.key_id)
     if found is None:
         stream.forget_returned()
         return True
     key = found[1]
-    filling = _Filling(LogRows(state.tables.log, key), stream, key, pick, give, budget, recent, lease_of, give_run)
+    if stream.cursor < key.low and not _pass_below(registry, stream, key, pick, give, budget):
+        return False
+    rows = LogRows(state.tables.log, key)
+    filling = _Filling(registry, rows, stream, key, pick, give, budget, lease_of, give_run)
     if stream.messages_allowed > 0:
         caught_up = filling.give_again() and filling.give_next()
     else:
@@ -86,18 +91,30 @@ def fill(
     return caught_up
 
 
+def _pass_below(registry: Registry, stream: Stream, key: KeyRow, pick: Pick, give: Give, budget: Budget) -> bool:
+    """Passes over what the key does not keep any more. Returns False if a consumer is to be told and none has room."""
+    low = min(key.low, stream.end or key.low)
+    if stream.cursor < low:
+        why = DROPPED if key.options.drops_oldest else EXPIRED
+        if not pass_over(registry, stream, stream.cursor, low, why, pick, give):
+            budget.looks -= 1
+            return False
+        budget.given += 1
+    return True
+
+
 class _Filling:
     """Fills one stream, in one turn."""
 
     def __init__(
         self,
+        registry: Registry,
         rows: LogRows,
         stream: Stream,
         key: KeyRow,
         pick: Pick,
         give: Give,
         budget: Budget,
-        recent: RecentChunks,
         lease_of: LeaseOf,
         give_run: GiveRun | None,
     ) -> None:
@@ -107,7 +124,9 @@ class _Filling:
         self._pick = pick
         self._give = give
         self._budget = budget
-        self._recent = recent
+        self._registry = registry
+        self._recent: RecentChunks = registry.recent
+        self._now_ms = registry.time_ms
         self._lease_of = lease_of
         self._give_run = give_run
 
@@ -116,29 +135,63 @@ class _Filling:
         while stream.returned:
             first, to, times = stream.returned[0]
             for found in self._undone(first, to):
+                if is_over(found.stored.header, self._now_ms):
+                    if not self._pass_expired(found, to):
+                        return False
+                    break  # What is to be given again is another list now.
                 given = self._give_part(found, times or self._times(found), stream.messages_allowed)
                 if given and given < to:
                     stream.give_again_from(given)
                 if given < found.to:
                     return False
-            stream.give_again_from(to)
+            else:
+                stream.give_again_from(to)
         return True
 
     def give_next(self) -> bool:
         stream = self._stream
         end = stream.end or self._key.head
-        if stream.next < self._key.low:
-            stream.give_on_from(min(self._key.low, end))
         if not self._give_recent(end):
             return False
-        for found in self._undone(stream.next, end):
-            given = self._give_part(found, self._times(found), stream.messages_allowed)
-            if given:
-                stream.give_on_from(given)
-            if given < found.to:
-                return False
-        if stream.next < end:
-            stream.give_on_from(end)
+        while stream.next < end:
+            for found in self._undone(stream.next, end):
+                if is_over(found.stored.header, self._now_ms):
+                    if not self._pass_expired(found, end):
+                        return False
+                    break  # Done ranges may have been added.
+                given = self._give_part(found, self._times(found), stream.messages_allowed)
+                if given:
+                    stream.give_on_from(given)
+                if given < found.to:
+                    return False
+            else:
+                if stream.next < end:
+                    stream.give_on_from(end)
+        return True
+
+    def _pass_expired(self, found: Undone, end: int) -> bool:
+        """Passes over messages that have expired, with those of the chunks behind that have, up to `end`. Returns False
+        if nothing was done: no attachment has room, the budget is spent, or the stream waits for acks."""
+        stream, budget = self._stream, self._budget
+        if budget.spent or stream.messages_allowed <= 0:
+            return False
+        return self._pass_run(found, end)
+
+    def _pass_run(self, found: Undone, end: int) -> bool:
+        stream, budget, to = self._stream, self._budget, found.to
+        for _ in range(EXPIRED_PER_GAP_MAX):
+            stored = self._rows.at(to) if to < end else None
+            if stored is None or not is_over(stored.header, self._now_ms):
+                break
+            to = min(stored.end, end)
+            budget.rows -= 1
+        if not pass_over(self._registry, stream, found.low, to, EXPIRED, self._pick, self._give):
+            return False
+        if stream.next < to:
+            stream.give_on_from(to)
+        budget.given += 1
+        budget.rows -= 1
+        self.count_reading()
         return True
 
     def _give_recent(self, end: int) -> bool:
@@ -147,6 +200,8 @@ class _Filling:
         while stream.next < end and not stream.done and stream.next >= stream.marked and not budget.spent:
             part = self._recent.get(stream.key_id, stream.next)
             if part is None or part.to > end or part.to - part.low > min(budget.messages, stream.messages_allowed):
+                break
+            if 0 < part.expires_ms <= self._now_ms:
                 break
             attachment = self._pick()
             if attachment is None:
@@ -171,7 +226,7 @@ class _Filling:
         offset = first
         while offset < last and body_bytes > 0 and rows > 0 and chunk_bytes > 0:
             part = get(key_id, offset)
-            if part is None or part.to > end:
+            if part is None or part.to > end or 0 < part.expires_ms <= self._now_ms:
                 break
             parts.append(part)
             offset = part.to
@@ -199,6 +254,9 @@ class _Filling:
             return
         given = to  # This holds if none of it is kept any more.
         for found in self._undone(first, to):
+            if is_over(found.stored.header, self._now_ms):
+                self._pass_run(found, found.to)
+                return
             given = self._give_part(found, self._times(found) if again is None else again.times, 1)
             break
         if not given:
@@ -244,7 +302,7 @@ class _Filling:
         header = stored.header
         size = _share(header.body_bytes, to - low, header.messages)
         first, chunk = self._rows.part(stored, low, to)
-        return ChunkPart(self._stream.key, first, low, to, size, header.time_ms, chunk, times)
+        return ChunkPart(self._stream.key, first, low, to, size, header.time_ms, chunk, times, header.expires_ms)
 
     def _times(self, found: Undone) -> int:
         return 1 if found.low < self._stream.marked else 0

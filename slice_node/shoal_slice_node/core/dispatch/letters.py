@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 from shoal_contract.limits import PRODUCER_BYTES
 from shoal_slice_node.core.apply.dead_letters import Death, copy_of
+from shoal_slice_node.core.apply.expiry import is_over
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.letter_lines import LetterLines
 from shoal_slice_node.core.dispatch.originals import Originals
@@ -100,7 +101,8 @@ class Letters:
         if queue is None or stored is None:
             return None
         death = Death(_key_of(stream), feed.name, stream.key, offset, resting.times, resting.reason)
-        copy = copy_of(stored.opened(), offset - stored.first, death)
+        over = is_over(stored.header, self._state.time_ms)
+        copy = None if over else copy_of(stored.opened(), offset - stored.first, death)
         if copy is None:
             self._done(stream, resting)
             return None

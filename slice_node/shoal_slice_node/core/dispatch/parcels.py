@@ -20,17 +20,39 @@ the last parcel, because that parcel leaves before one that the stream is in alr
 
 class Parcel:
     """Carries one chunk, or a part of one, to a session: once, for all of the session's queues. `first` 0: it is a live
-    chunk, without offsets.
+    chunk, without offsets. `times` below 0: it is a gap, and its handles do not get these messages (gaps.py).
 
     `number` grows in the order in which parcels leave; 0: it does not wait for a session. `_ordered`: so many of the
     first handles ascend.
     """
 
-    __slots__ = ("_ordered", "chunk", "first", "handles", "key", "low", "number", "time_ms", "times", "to")
+    __slots__ = (
+        "_ordered",
+        "chunk",
+        "expires_ms",
+        "first",
+        "handles",
+        "key",
+        "low",
+        "number",
+        "time_ms",
+        "times",
+        "to",
+    )
 
     def __init__(
-        self, key: bytes, first: int, low: int, to: int, chunk: bytes, time_ms: int, times: int, number: int = 0
+        self,
+        key: bytes,
+        first: int,
+        low: int,
+        to: int,
+        chunk: bytes,
+        time_ms: int,
+        times: int,
+        number: int = 0,
+        expires_ms: int = 0,
     ) -> None:
+        self.expires_ms = expires_ms
         self.key = key
         self.first = first
         self.low = low
@@ -86,6 +108,26 @@ class Parcel:
         """Frees the chunk of a parcel that will not be sent."""
         self.chunk = b""
 
+    @property
+    def is_gap(self) -> bool:
+        return self.times < 0
+
+    @property
+    def has_messages(self) -> bool:
+        """Returns whether its handles have its messages out until they are acked."""
+        return self.first > 0 and self.times >= 0
+
+    def expired(self) -> Parcel:
+        """Returns the gap that is told in the place of the messages."""
+        gap = Parcel(self.key, self.low, self.low, self.to, b"", 0, -wire.GAP_REASON_EXPIRED)
+        gap.handles = self.handles
+        return gap
+
+    def to_gap(self) -> wire.Gap:
+        """Returns the gap that it is."""
+        why = wire.GapReason.ValueType(-self.times)
+        return wire.Gap(key=self.key, first=self.first, to=self.to, why=why, handles=self.handles)
+
     def to_wire(self) -> wire.Delivery:
         return wire.Delivery(
             key=self.key,
@@ -97,4 +139,5 @@ class Parcel:
             redelivered=self.times,
             low=self.low,
             live=not self.first,
+            expires_ms=self.expires_ms,
         )

@@ -43,7 +43,7 @@ class Puller:
         self, session: Session, queue_id: bytes, terms: PullTerms, now_ms: int
     ) -> Generator[None, None, list[Parcel]]:
         """Takes up to messages_max messages of the queue's backlog, oldest of each key first. Yields between steps;
-        returns what was taken, [] if there is nothing.
+        returns what was taken, and gaps; [] if there is nothing.
 
         Raises ResourceExhausted if the session has too much out already.
         """
@@ -72,7 +72,7 @@ class Puller:
             parcels = yield from self._take(feed, attachment, terms, lease)
         finally:
             attachment.end_pull()
-        self._state.counters.deliveries += sum(parcel.to - parcel.low for parcel in parcels)
+        self._state.counters.deliveries += sum(parcel.to - parcel.low for parcel in parcels if not parcel.is_gap)
         if lease is not None and lease.messages:
             self.leases.add(lease)
         if not attachment.messages:
@@ -86,16 +86,17 @@ class Puller:
         parcels: list[Parcel] = []
 
         def give(_: Stream, __: Attachment, part: ChunkPart) -> None:
-            parcels.append(Parcel(part.key, part.first, part.low, part.to, part.chunk, part.time_ms, part.times))
+            of_chunk = part.key, part.first, part.low, part.to, part.chunk, part.time_ms
+            parcels.append(Parcel(*of_chunk, part.times, expires_ms=part.expires_ms))
 
         messages, chunk_bytes = terms.messages_max or PULL_MESSAGES_MAX, terms.bytes_max or PULL_BYTES_MAX
-        looked_at, recent = 0, self._dispatcher.registry.recent
+        looked_at, registry = 0, self._dispatcher.registry
         while messages > 0 and chunk_bytes > 0 and not (feed.gone or attachment.session.closed):
             budget = Budget(PULL_ROWS_PER_STEP, chunk_bytes, messages)
             while feed.lagging and looked_at < len(feed.lagging) and not budget.spent:
                 stream = next(iter(feed.lagging.values()))
                 feed.clear_lagging(stream)
-                if fill(self._state, stream, lambda: attachment, give, budget, recent, lambda _: lease):
+                if fill(registry, stream, lambda: attachment, give, budget, lambda _: lease):
                     continue
                 feed.set_lagging(stream)  # Behind the others: the next pull begins with their keys.
                 looked_at += not budget.spent  # It waits for acks.

@@ -76,9 +76,7 @@ class Pump:
             stream = next(iter(feed.lagging.values()))
             feed.clear_lagging(stream)
             before = budget.given
-            caught_up = fill(
-                registry.state, stream, feed.pick, registry.give, budget, registry.recent, leases.of, registry.give_run
-            )
+            caught_up = fill(registry, stream, feed.pick, registry.give, budget, leases.of, registry.give_run)
             if not caught_up:
                 feed.set_lagging(stream)  # Behind the others: keys take turns.
             passed_over = 0 if caught_up or budget.given > before else passed_over + 1

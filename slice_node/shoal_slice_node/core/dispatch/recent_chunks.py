@@ -16,7 +16,7 @@ from shoal_slice_node.core.limits import RECENT_CHUNKS_BYTES_MAX
 
 class ChunkPart(NamedTuple):
     """Holds the offsets low <= o < to of the chunk at `first`, for one attachment; `chunk` may have been cut to
-    them."""
+    them. `times` below 0: they are a gap (gaps.py)."""
 
     key: bytes
     first: int
@@ -26,6 +26,7 @@ class ChunkPart(NamedTuple):
     time_ms: int
     chunk: bytes
     times: int
+    expires_ms: int = 0
 
 
 class RecentChunks:

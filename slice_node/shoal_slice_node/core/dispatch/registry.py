@@ -7,7 +7,7 @@ Belongs here: the registers, and the small steps that keep them consistent. Not 
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from shoal_contract.options import DURABLE, QueueOptions
@@ -74,6 +74,8 @@ class Registry:
         self.forgetting: deque[dict[bytes, Stream]] = deque()
         self.recent = RecentChunks()
         self.ending: Counter[bytes] = Counter()
+        self._time_ms = 0
+        self._note_done: Callable[[Stream], None] = lambda stream: None
         self._presence: Presence | None = None
         """Those that watch presence; None while none do."""
         self.transients = Transients(state, self.is_consumed)
@@ -93,6 +95,23 @@ class Registry:
         """Returns the id of a queue that may be consumed here; None if it has no part here, or is being dropped."""
         queue_id = None if name in self.ending else self.state.tables.queue_by_name.get(name)
         return None if queue_id in self.transients.ending else queue_id
+
+    @property
+    def time_ms(self) -> int:
+        """Returns the time by which messages expire: the machine's, as it was told last, but it never goes back."""
+        return max(self._time_ms, self.state.time_ms)
+
+    def tell_time(self, wall_ms: int) -> None:
+        """Tells the machine's time."""
+        self._time_ms = max(self._time_ms, wall_ms)
+
+    def flush_by(self, note_done: Callable[[Stream], None]) -> None:
+        """Tells what brings acks to the tables."""
+        self._note_done = note_done
+
+    def note_done(self, stream: Stream) -> None:
+        """Notes that something of the stream became done without an ack: the next flush takes it."""
+        self._note_done(stream)
 
     def tell_presence(self, presence: Presence | None) -> None:
         """Tells those that watch presence what happens from now on; None: there are none."""
@@ -167,6 +186,10 @@ class Registry:
                 del self.by_key[stream.key_id]
             if self._presence is not None:
                 self._presence.consumed(stream.key)
+
+    def consumed(self, key_id: bytes, queues: int) -> int:
+        """Returns how many of the `queues` bound to a key are consumed now."""
+        return min(len(self.by_key.get(key_id, ())), queues)
 
     def remove_stream(self, stream: Stream) -> None:
         feed = stream.feed
@@ -257,14 +280,24 @@ class Registry:
         else:
             slot = (stream.key_id, part.low, part.to, part.times, self._parcels + _LOOKS_FOR_A_PARCEL)
         self._parcels += 1
-        parcel = Parcel(part.key, part.first, part.low, part.to, part.chunk, part.time_ms, part.times, self._parcels)
+        parcel = Parcel(
+            part.key,
+            part.first,
+            part.low,
+            part.to,
+            part.chunk,
+            part.time_ms,
+            part.times,
+            self._parcels,
+            part.expires_ms,
+        )
         session.add_parcel(slot, parcel)
         self.shares.hold(session, len(part.chunk) + len(part.key) + PARCEL_OVERHEAD_BYTES)
         self.dirty[session.number] = session
         return parcel
 
     def give(self, stream: Stream, attachment: Attachment, part: ChunkPart) -> None:
-        """Puts a part on its way to the attachment's session."""
+        """Puts a part, or a gap (gaps.py), on its way to the attachment's session, behind what it was given before."""
         session = attachment.session
         parcel = self.parcel(session, stream, part)
         stream.join_parcel(parcel.number)

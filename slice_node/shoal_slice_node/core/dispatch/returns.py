@@ -22,7 +22,7 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.deciding import Deciding
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Resting, Returned
-from shoal_slice_node.core.limits import DELAYED_OVER_KEPT, DELAYED_PER_TURN, RESTS_PER_QUEUE_FLOOR
+from shoal_slice_node.core.limits import RESTING_ENDED_PER_TURN, RESTING_OVER_KEPT, RESTS_PER_QUEUE_FLOOR
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.feeds import Feed
@@ -35,7 +35,7 @@ _Delayed = tuple[int, int, Stream, Resting]
 
 class Returns:
     """Keeps what came back and is not to be given yet. Memory holds at most twice the stretches that are delayed, plus
-    DELAYED_OVER_KEPT, and what each binding may have out."""
+    RESTING_OVER_KEPT, and what each binding may have out."""
 
     def __init__(self, state: State, registry: Registry) -> None:
         self.deciding = Deciding(state)
@@ -46,7 +46,7 @@ class Returns:
         """Delayed since the last tick, which tells the time."""
         self._delayed: list[_Delayed] = []
         self._serial = count()
-        self._rebuild_at = DELAYED_OVER_KEPT
+        self._rebuild_at = RESTING_OVER_KEPT
 
     def check_rests(self, feed: Feed, session: Session, stretches: int) -> None:
         """Raises ResourceExhausted if no more stretches of messages can rest: on this slice, of this queue, or of this
@@ -110,9 +110,9 @@ class Returns:
         if len(self._delayed) > self._rebuild_at:
             self._delayed = [entry for entry in self._delayed if not entry[3].over]
             heapify(self._delayed)
-            self._rebuild_at = 2 * len(self._delayed) + DELAYED_OVER_KEPT
+            self._rebuild_at = 2 * len(self._delayed) + RESTING_OVER_KEPT
         delayed = self._delayed
-        for _ in range(DELAYED_PER_TURN):
+        for _ in range(RESTING_ENDED_PER_TURN):
             if not delayed or delayed[0][0] > now_ms:
                 break
             _, _, stream, resting = heappop(delayed)

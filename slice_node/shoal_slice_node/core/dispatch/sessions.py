@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
@@ -15,6 +15,17 @@ from shoal_slice_node.core.limits import OWED_PER_SESSION_MAX
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
     from shoal_slice_node.core.dispatch.leases import Lease
+
+
+class Taken(NamedTuple):
+    """Holds what a session takes to send. `cost_bytes`: the memory that it held; it counts as under way until it is
+    sent."""
+
+    deliveries: list[wire.Delivery]
+    gaps: list[wire.Gap]
+    cost_bytes: int
+    expired: list[tuple[bytes, Parcel]]
+    """What was to be sent and has expired: key id, and the gap that is told instead."""
 
 
 class Session:
@@ -239,7 +250,7 @@ class Session:
         for slot, parcel in list(self.waiting.items()):
             if detached.keys().isdisjoint(parcel.handles):
                 continue
-            for handle in [one for one in parcel.handles if one in detached] if parcel.first else ():
+            for handle in [one for one in parcel.handles if one in detached] if parcel.has_messages else ():
                 detached[handle].note_unsent(slot[0], parcel.low, parcel.to)
             before = parcel.cost_bytes
             parcel.drop_handles(detached.keys())
@@ -250,24 +261,34 @@ class Session:
                 freed += before
         return freed
 
-    def take(self, bytes_max: int) -> tuple[list[wire.Delivery], int]:
-        """Returns deliveries to send now, oldest first: at least one, if any waits, and at most about `bytes_max` on
-        the wire. Also returns the memory that they held; it counts as under way until they are sent."""
+    def take(self, bytes_max: int, now_ms: int = 0) -> Taken:
+        """Returns what to send now, oldest first: at least one, if any waits, and at most about `bytes_max` on the
+        wire. A gap begins a new response, as a client reads a response's gaps first. What has expired at `now_ms` is a
+        gap."""
+        expired: list[tuple[bytes, Parcel]] = []
         deliveries: list[wire.Delivery] = []
+        gaps: list[wire.Gap] = []
         total = cost_bytes = 0
         waiting = self.waiting
         while waiting:
             slot = next(iter(waiting))
             parcel = waiting[slot]
             total += parcel.wire_bytes
-            if deliveries and total > bytes_max:
+            is_over = 0 < parcel.expires_ms <= now_ms
+            if (deliveries or gaps) and (total > bytes_max or ((is_over or parcel.is_gap) and deliveries)):
                 break
             self._leaves(slot)
             self.sent_to = parcel.number
             cost_bytes += parcel.cost_bytes
+            if is_over:
+                parcel = parcel.expired()
+                expired.append((slot[0], parcel))
+            if parcel.is_gap:
+                gaps.append(parcel.to_gap())
+                continue
             self._taken += (parcel.to - parcel.low) * len(parcel.handles)
             deliveries.append(parcel.to_wire())
-        return deliveries, cost_bytes
+        return Taken(deliveries, gaps, cost_bytes, expired)
 
     def _leaves(self, slot: Slot) -> None:
         """Notes that a parcel does not wait any more."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.delivery_counts import DeliveryCounts
-from shoal_slice_node.core.dispatch.stretches import Out, Resting, RestingStretches, Returned
+from shoal_slice_node.core.dispatch.stretches import Out, Resting, RestingStretches, Returned, without
 from shoal_slice_node.core.limits import DONE_RANGES_MAX
 from shoal_slice_node.core.ranges import Ranges
 
@@ -242,24 +242,28 @@ class Stream:
     def acked_by_change(self, first: int, to: int) -> list[Attachment]:
         """Notes that first <= offset < to, which was not done, is done in the tables, whether it is out, to be given
         again, or not given yet. Returns the attachments that had some of it out."""
+        level = self._unflushed is None and self._flushed == self.cursor
+        holders = self.pass_over(first, to)
+        if level:  # Else the next flush takes it once more, which changes nothing.
+            self._flushed, self._unflushed = self.cursor, None
+        return holders
+
+    def pass_over(self, first: int, to: int) -> list[Attachment]:
+        """Notes that first <= offset < to are done, as in `acked_by_change`; the next flush says so in the tables."""
         held = self.held(first, to)
-        unflushed = self._unflushed
-        level = unflushed is None and self._flushed == self.cursor
         for attachment, low, high in held:
             self.settle(attachment, low, high)
         self._acked(first, to)
         self.next = max(self.next, self.cursor)
-        if self.returned:
-            parts = [
-                Returned(low, high, times)
-                for begin, end, times in self.returned
-                for low, high in ((begin, min(end, first)), (max(begin, to), end))
-                if low < high
-            ]
-            self.returned = parts or None
-        if level:  # Else the next flush takes it once more, which changes nothing.
-            self._flushed, self._unflushed = self.cursor, None
+        self.returned = without(self.returned, first, to) or None if self.returned else None
         return [attachment for attachment, _, _ in held]
+
+    def undelivered(self, first: int, to: int) -> list[tuple[int, int]]:
+        """Returns the stretches of first <= offset < to that are neither done nor out."""
+        known = Ranges(self.done.within(first, to) if self.done else ())
+        for _, low, high in self.held(first, to):
+            known.add(low, high)
+        return known.gaps(first, to)
 
     def rebind(self, start: int) -> None:
         """Notes that the binding, which ended with a backlog, is bound again. From `start` on all messages are to be

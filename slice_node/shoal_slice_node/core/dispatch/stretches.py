@@ -53,6 +53,16 @@ class Returned(NamedTuple):
     times: int
 
 
+def without(returned: list[Returned], first: int, to: int) -> list[Returned]:
+    """Returns what is to be given again, without the offsets first <= o < to."""
+    return [
+        Returned(low, high, times)
+        for begin, end, times in returned
+        for low, high in ((begin, min(end, first)), (max(begin, to), end))
+        if low < high
+    ]
+
+
 class Resting:
     """Notes the offsets first <= o < to, which came back and are not to be given yet; they were delivered `times`
     times. `over`: they rest no more. `counted`: the tables have this count. `sent`: their copies are on the slice that

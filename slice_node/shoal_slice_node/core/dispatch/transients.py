@@ -92,7 +92,7 @@ class Transients:
         return due
 
     def refused(self) -> None:
-        """Is told that the record was not written: its queues stay, and the next turn decides anew."""
+        """Notes that the record was not written: its queues stay, and the next turn decides anew."""
         self._refused = True
 
     def _end_record(self) -> None:

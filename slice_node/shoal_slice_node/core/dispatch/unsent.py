@@ -42,8 +42,8 @@ class UnsentParcels:
             self.add(slot, parcel)
 
     def add(self, slot: Slot, parcel: Parcel) -> None:
-        """Adds one. Live chunks are not owed: they are left out."""
-        if parcel.first:
+        """Adds one. Live chunks and gaps are not owed: they are left out."""
+        if parcel.has_messages:
             self._by_key.setdefault(slot[0], {})[slot] = parcel
 
     def forget(self, slot: Slot) -> None:

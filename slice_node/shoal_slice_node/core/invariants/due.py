@@ -10,14 +10,17 @@ from shoal_slice_node.core.invariants.keys import check_chunk
 from shoal_slice_node.core.invariants.problem import Problem
 from shoal_slice_node.core.rows.due_row import (
     DELAYED,
+    EXPIRE_ROW,
     FIRST,
     PUBLISH,
     decode_counts,
     decode_delayed,
     decode_due_key,
     delayed_id,
+    expiring_key,
     is_delayed_id,
 )
+from shoal_slice_node.core.rows.history_row import decode_mark, mark_key
 from shoal_slice_node.core.rows.key_row import NAME
 from shoal_slice_node.core.rows.log_row import decode_log
 from shoal_slice_node.core.tables.tables import Tables
@@ -28,7 +31,13 @@ def check_due(tables: Tables) -> Iterator[Problem]:
     counts = decode_counts(tables.meta.get(DELAYED))
     chunks = body_bytes = 0
     for row_key, row in tables.due.scan():
-        _, letter, number = decode_due_key(row_key)
+        due_ms, letter, number = decode_due_key(row_key)
+        key_id = expiring_key(row_key)
+        if key_id is not None:
+            mark = tables.history.get(mark_key(key_id))
+            if row != EXPIRE_ROW or mark is None or decode_mark(mark) != due_ms:
+                yield Problem("due", row_key.hex(), "says that a key's first message expires; table history does not")
+            continue
         delayed = decode_delayed(row)
         shown = f"{row_key.hex()} of key {delayed.full_name[NAME]!r}"
         if letter != PUBLISH:

@@ -12,8 +12,8 @@ from shoal_contract.limits import FIRST_OFFSET
 from shoal_contract.options import PLAIN
 from shoal_slice_node.core.apply.lookups import key_by_id
 from shoal_slice_node.core.invariants.problem import Problem
-from shoal_slice_node.core.rows.due_row import is_delayed_id
-from shoal_slice_node.core.rows.history_row import ROW
+from shoal_slice_node.core.rows.due_row import expiry_key, is_delayed_id
+from shoal_slice_node.core.rows.history_row import EXPIRING, ROW, decode_mark, mark_key
 from shoal_slice_node.core.rows.ids import number_of_id, partition_of_id
 from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key
 from shoal_slice_node.core.rows.log_row import chunk_of, decode_log
@@ -29,8 +29,10 @@ def check_keys(tables: Tables, local_known: bool) -> Iterator[Problem]:
         with_log += key.low < key.head
         messages += key.head - key.low
         yield from _check_key(tables, full_name, key, local_known)
-    for key_id, _ in tables.history.scan():
-        if key_by_id(tables, key_id) is None:
+    for key_id, row in tables.history.scan():
+        if key_id.startswith(EXPIRING):
+            yield from _check_mark(tables, key_id[len(EXPIRING) :], decode_mark(row))
+        elif key_by_id(tables, key_id) is None:
             yield Problem("history", key_id.hex(), "of a key that is not there")
     names = sum(1 for _ in tables.key_name.scan())
     if names != keys:
@@ -68,6 +70,19 @@ def _check_key(tables: Tables, full_name: bytes, key: KeyRow, local_known: bool)
         )
 
 
+def _check_mark(tables: Tables, key_id: bytes, due_ms: int) -> Iterator[Problem]:
+    """Checks that a key with messages that expire is looked at when the first one does."""
+    found = key_by_id(tables, key_id)
+    key = None if found is None else decode_key(found[1])
+    first = None if key is None else next(tables.log.read(key_id, key.low, key.low), None)
+    if first is None:
+        yield Problem("history", key_id.hex(), "says that messages expire, of a key that has none")
+    elif decode_log(first[1]).expires_ms != due_ms:
+        yield Problem("history", key_id.hex(), f"says that the first message expires at {due_ms}; it does not")
+    elif due_ms and tables.due.get(expiry_key(due_ms, key_id)) is None:
+        yield Problem("history", key_id.hex(), f"has no row in table due at {due_ms}")
+
+
 def _check_log(tables: Tables, key_id: bytes, rows: Iterator[tuple[int, bytes]]) -> Generator[Problem, None, int]:
     """Yields the problems of one log. Returns its body bytes."""
     found = key_by_id(tables, key_id)
@@ -82,6 +97,8 @@ def _check_log(tables: Tables, key_id: bytes, rows: Iterator[tuple[int, bytes]])
     for first, log_row in rows:
         header = decode_log(log_row)
         kept_bytes += header.body_bytes
+        if header.expires_ms and tables.history.get(mark_key(key_id)) is None:
+            yield Problem("log", shown, f"row {first} expires, and table history does not say so of its key")
         if first != position:
             yield Problem("log", shown, f"row {first} follows where {position} should")
         if body_bytes not in (None, header.body_bytes_before):

@@ -92,9 +92,7 @@ def _check_binding(tables: Tables, queue: Queue, key_id: bytes, start: int, curs
     key = _key(tables, key_id)
     if key is None:
         yield Problem("queue", shown, "bound to a key that is not there")
-    elif _is_dropped(tables, queue):
-        return
-    elif not (key.low <= cursor <= key.head and start <= key.head):
+    elif not (cursor <= key.head and start <= key.head):
         yield Problem("queue", shown, f"start {start}, cursor {cursor}; the key has {key.low} to {key.head}")
 
 
@@ -123,7 +121,7 @@ def _check_detail(tables: Tables, queue: Queue, key_id: bytes, detail: Detail) -
     if live and (bucket.starts[key_id], bucket.cursor(key_id)) != (detail.start, detail.cursor):
         yield Problem("detail", shown, "start and cursor are not the bucket's")
     end = detail.end or key.head
-    if not (detail.cursor < end <= key.head) or (detail.cursor < key.low and not _is_dropped(tables, queue)):
+    if not detail.cursor < end <= key.head:
         yield Problem("detail", shown, f"cursor {detail.cursor}, end {end}; the key has {key.low} to {key.head}")
     position = detail.cursor
     for first, to in detail.done.pairs():
@@ -152,11 +150,6 @@ def _check_totals(tables: Tables, totals: _Totals) -> Iterator[Problem]:
     ):
         if found != expected:
             yield Problem(table, "rows", f"{found} are there, queues account for {expected}")
-
-
-def _is_dropped(tables: Tables, queue: Queue) -> bool:
-    """Returns whether the queue waits to be reclaimed: trims no longer wait for it then."""
-    return tables.queue.get(queue.id) is None
 
 
 def _key(tables: Tables, key_id: bytes) -> KeyRow | None:

@@ -8,6 +8,7 @@ Belongs here: the walk, and small tables. Not here: queues (queues), keys and lo
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 
 from shoal_contract.limits import PRODUCER_BYTES
@@ -37,13 +38,22 @@ def check_tables(tables: Tables, local_known: bool = True) -> Iterator[Problem]:
     last binding, and `local_totals`, where it has a row, says what the logs keep. This is true of a checkpoint and of
     memory tables, but not of a delta: a checkpoint writes these rows.
     """
-    yield from check_queues(tables)
-    yield from check_keys(tables, local_known)
-    yield from check_due(tables)
-    yield from _check_producers(tables)
-    yield from _check_reclaim(tables)
-    yield from _check_meta(tables)
-    yield from _check_local(tables)
+    yield from _readable("queue", check_queues(tables))
+    yield from _readable("key", check_keys(tables, local_known))
+    yield from _readable("due", check_due(tables))
+    yield from _readable("producer", _check_producers(tables))
+    yield from _readable("reclaim", _check_reclaim(tables))
+    yield from _readable("meta", _check_meta(tables))
+    yield from _readable("local", _check_local(tables))
+
+
+def _readable(table: str, problems: Iterator[Problem]) -> Iterator[Problem]:
+    """Yields the problems. A row that cannot be decoded is one too, and ends the walk over these rows."""
+    try:
+        yield from problems
+    except (ArithmeticError, AssertionError, LookupError, RuntimeError, ValueError, struct.error) as error:
+        text = f"a row here, or one that it belongs to, cannot be read: {error}. Those after it were not checked"
+        yield Problem(table, "a damaged row", text)
 
 
 def _check_producers(tables: Tables) -> Iterator[Problem]:

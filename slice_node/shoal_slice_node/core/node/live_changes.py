@@ -6,10 +6,10 @@ publishes of its source that came before it are applied. Not here: which queues 
 
 from __future__ import annotations
 
-from shoal_contract.errors import ShoalError, Unroutable
-from shoal_contract.names import DIRECT_PREFIX
+from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.routing import direct_queue, unroutable
 from shoal_slice_node.core.dispatch.live import LiveChunk
 from shoal_slice_node.core.limits import APPLIED_PER_STEP
 from shoal_slice_node.core.node.node import Node
@@ -60,12 +60,11 @@ def _publish(node: Node, key: bytes, chunk: bytes, messages: int, mandatory: boo
     if row is not None and queues:
         found = decode_key(row)
         dispatcher.live(LiveChunk(found.id, key, found.head, messages, node.commit.time_ms, chunk))
-        return queues, min(len(dispatcher.by_key.get(found.id, ())), queues)
-    queue_id = tables.queue_by_name.get(key[1:]) if key[:1] == DIRECT_PREFIX else None
+        return queues, min(dispatcher.consumed_of_key(found.id), queues)
+    queue_id = direct_queue(state, full_name)
     if queue_id is not None:  # Bound to its direct key, which no stored publish has used yet.
         live = LiveChunk(b"", key, 0, messages, node.commit.time_ms, chunk)
         return 1, int(dispatcher.live_directly(live, queue_id))
     if mandatory:
-        shown = state.refusals.shown(key)
-        raise Unroutable(f"key {shown} has no queue bound to it, and the publish is mandatory", subject=shown)
+        raise unroutable(state, key)
     return 0, 0

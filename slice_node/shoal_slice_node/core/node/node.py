@@ -28,6 +28,7 @@ from shoal_slice_node.core.node.ack_flush import AckFlush
 from shoal_slice_node.core.node.commit import Commit
 from shoal_slice_node.core.node.maintenance import Maintenance
 from shoal_slice_node.core.node.unused_drops import UnusedDrops
+from shoal_slice_node.core.rows.ids import ID_BYTES
 from shoal_slice_node.core.turns import Done, Source, Turns, Work
 from shoal_slice_node.core.verbs.engine import Engine
 from shoal_slice_node.core.watching.watching import Watching
@@ -59,7 +60,7 @@ class Node:
         self.commit = Commit(engine, epoch, self._on_effects, let_go, unused_drops.decide)
         self.acks = AckFlush(self.commit, self.dispatcher)
         jobs = (
-            TrimJob(self.trimmer, KeyWalk(engine.state), HistoryWalk(engine.state)),
+            TrimJob(self.trimmer, KeyWalk(engine.state), HistoryWalk(engine.state), self._on_void),
             ReclaimJob(self.reclaims),
             ExpireJob(self.dispatcher.transients, engine.state),
             RetryJob(self.dispatcher.registry.returns, engine.state),
@@ -100,6 +101,7 @@ class Node:
     def tick(self, now_ms: int, wall_ms: int) -> None:
         """Tells the time. `wall_ms`: the machine's, which may jump: absolute times are compared with it."""
         self.due.wall_ms = self.trimmer.wall_ms = wall_ms
+        self.dispatcher.registry.tell_time(wall_ms)
         self.maintenance.tick(now_ms)
         self.watching.tick(now_ms)
 
@@ -124,6 +126,12 @@ class Node:
             self.turns.step()
             more = True
         return more
+
+    def _on_void(self, row_keys: list[bytes]) -> None:
+        """Hears of ended bindings with nothing left to get. Where their queue is consumed, dispatch tells the consumer
+        first, and ends them."""
+        feeds = self.dispatcher.registry.feeds
+        self.reclaims.note([row_key for row_key in row_keys if row_key[1 : 1 + ID_BYTES] not in feeds])
 
     def _on_effects(self, effects: Effects) -> None:
         for queue_id, expires_after_s in effects.transients:

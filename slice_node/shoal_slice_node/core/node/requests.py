@@ -1,4 +1,5 @@
-"""Turns requests of sessions and unary calls, besides changes, into work in steps: attach, detach, ack, pull, describe.
+"""Turns requests of sessions and unary calls, besides changes, into work in steps: attach, detach, ack, nack,
+pull, describe.
 
 A request is checked at once, before its work is queued. Not here: changes, and room for answers (adapters/requests).
 """
@@ -6,7 +7,7 @@ A request is checked at once, before its work is queued. Not here: changes, and 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from shoal_contract.errors import Corrupt, NoSuchQueue, ShoalError
@@ -241,15 +242,19 @@ def pull(
         feed = node.dispatcher.feeds.get(queue_id)
         if feed is not None and feed.exclusive is not None and not request.peek:
             check_not_held(feed, session)
-        if request.peek:
-            deliveries: Iterable[wire.Delivery] = yield from peek(node.state, queue_id, messages, body_bytes)
-        else:
-            ends = node.dispatcher.registry.part_here(request.queue) is None
-            parcels = [] if ends else (yield from node.puller.pull(session, queue_id, terms, node.now_ms))
-            deliveries = map(Parcel.to_wire, parcels)
         answer = wire.Answer(pulled=wire.Deliveries())
-        for number, delivery in enumerate(deliveries, 1):
-            answer.pulled.deliveries.append(delivery)
+        found: Sequence[wire.Delivery | Parcel] = ()
+        if request.peek:
+            found = yield from peek(node.state, queue_id, messages, body_bytes, node.dispatcher.registry.time_ms)
+        elif node.dispatcher.registry.part_here(request.queue) is not None:
+            found = yield from node.puller.pull(session, queue_id, terms, node.now_ms)
+        for number, one in enumerate(found, 1):
+            if isinstance(one, wire.Delivery):
+                answer.pulled.deliveries.append(one)
+            elif one.is_gap:
+                answer.pulled.gaps.append(one.to_gap())
+            else:
+                answer.pulled.deliveries.append(one.to_wire())
             if number % PULL_ROWS_PER_STEP == 0:
                 yield
         return answer

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from shoal_slice_node.core.apply.lookups import done_of
+from shoal_slice_node.core.apply.lookups import done_of, kept_part
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import LOAD_DETAILS_PER_STEP, WALKED_RANGES_PER_STEP
@@ -29,6 +29,11 @@ class Binding(NamedTuple):
     cursor: int
     end: int
     done: Ranges
+
+    def kept_from(self, low: int) -> Binding:
+        """Returns the binding as it is for a key that keeps messages from `low` on."""
+        cursor, done = kept_part(low, self.cursor, self.done)
+        return self._replace(cursor=cursor, done=done)
 
 
 def walk_bindings(state: State, queue_id: bytes) -> Iterator[list[Binding]]:

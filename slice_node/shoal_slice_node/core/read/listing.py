@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 from shoal_contract.errors import Malformed
 from shoal_contract.names import show
 from shoal_slice_node.core.apply.binds import existing_queue
-from shoal_slice_node.core.apply.lookups import backlog_of, bound_key, done_of
+from shoal_slice_node.core.apply.lookups import backlog_of, bound_key, done_of, kept_part
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.state import PREFIXES, State
 from shoal_slice_node.core.limits import (
@@ -32,7 +32,7 @@ from shoal_slice_node.core.limits import (
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.detail_row import KEY_ID, count_ranges, decode_detail, detail_key
 from shoal_slice_node.core.rows.ids import ID_BYTES
-from shoal_slice_node.core.rows.key_row import ID, NAME, head_of
+from shoal_slice_node.core.rows.key_row import ID, NAME, head_of, low_of
 from shoal_slice_node.core.rows.queue_row import name_of
 from shoal_slice_node.core.tables.tables import Rows
 from shoal_slice_node.core.turns import Work
@@ -236,6 +236,7 @@ def _position(kind: bytes, bucket: int, key_id: bytes = bytes(ID_BYTES)) -> byte
 def _listed(state: State, key_id: bytes, start: int, cursor: int, end: int, done: Ranges) -> ListedBinding:
     full_name, row = bound_key(state.tables, key_id)
     head = head_of(row)
+    cursor, done = kept_part(low_of(row), cursor, done)
     return ListedBinding(full_name[NAME], start, cursor, end, head, backlog_of(cursor, end or head, done))
 
 

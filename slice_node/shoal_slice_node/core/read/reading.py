@@ -15,6 +15,7 @@ from shoal_contract.errors import ResourceExhausted
 from shoal_contract.options import PLAIN
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.backlog import LogMeasure
+from shoal_slice_node.core.apply.expiry import is_over
 from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.lookups import backlog_of
 from shoal_slice_node.core.apply.state import State
@@ -117,9 +118,10 @@ def _describe_queue(state: State, name: bytes, attached: AttachedTo, bindings_ma
             found = state.key_by_id(binding.key_id)
             if found is None:
                 continue  # Unbound since its batch was read.
-            messages, cost = yield from _add_backlog(state, found[1], binding, described, cost + 1)
+            kept = binding.kept_from(found[1].low)
+            messages, cost = yield from _add_backlog(state, found[1], kept, described, cost + 1)
             if len(described.bindings) < bindings_max:
-                described.bindings.append(_listed(found[0][NAME], binding, messages))
+                described.bindings.append(_listed(found[0][NAME], kept, messages))
     return described
 
 
@@ -173,9 +175,12 @@ def describe_key(state: State, name: bytes) -> wire.KeyDescription:
     )
 
 
-def peek(state: State, queue_id: bytes, messages_max: int, bytes_max: int) -> Work[list[wire.Delivery]]:
-    """Returns the first messages of the backlog without taking them, even if they are out."""
-    peeking = _Peeking(state, messages_max, bytes_max)
+def peek(
+    state: State, queue_id: bytes, messages_max: int, bytes_max: int, now_ms: int = 0
+) -> Work[list[wire.Delivery]]:
+    """Returns the first messages of the backlog without taking them, even if they are out; not those that have expired
+    at `now_ms`, or at the time of the newest record."""
+    peeking = _Peeking(state, messages_max, bytes_max, max(now_ms, state.time_ms))
     for batch in walk_bindings(state, queue_id):
         for binding in batch:
             position = binding.cursor
@@ -193,7 +198,8 @@ def peek(state: State, queue_id: bytes, messages_max: int, bytes_max: int) -> Wo
 class _Peeking:
     """Collects a peek's messages. `cost`: about what this step has cost, in the units of READ_ROWS_PER_STEP."""
 
-    def __init__(self, state: State, messages_max: int, bytes_max: int) -> None:
+    def __init__(self, state: State, messages_max: int, bytes_max: int, now_ms: int) -> None:
+        self._now_ms = now_ms
         self.deliveries: list[wire.Delivery] = []
         self.cost = 0
         self._state = state
@@ -213,12 +219,20 @@ class _Peeking:
             return 0  # Unbound since its batch was read.
         full_name, key = there
         rows = LogRows(self._state.tables.log, key)
-        for found in undone(rows, low, binding.end or key.head, binding.done):
+        for found in undone(rows, max(low, key.low), binding.end or key.head, binding.done):
             if self.full:
                 return 0
+            if is_over(found.stored.header, self._now_ms):
+                self.cost += 1
+                if self.cost + rows.cost >= READ_ROWS_PER_STEP:
+                    self.cost += rows.cost
+                    return found.to
+                continue
             to = min(found.to, found.low + self._messages_left)
             first, chunk = rows.part(found.stored, found.low, to)
-            parcel = Parcel(full_name[NAME], first, found.low, to, chunk, found.stored.header.time_ms, 0)
+            header = found.stored.header
+            of_chunk = full_name[NAME], first, found.low, to, chunk, header.time_ms
+            parcel = Parcel(*of_chunk, 0, expires_ms=header.expires_ms)
             delivery = parcel.to_wire()
             self._messages_left -= to - found.low
             self._bytes_left -= delivery.ByteSize()

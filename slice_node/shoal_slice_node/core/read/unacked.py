@@ -16,7 +16,7 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import ACKED_PER_STEP, BINDING_READ_COST, DONE_RANGES_PER_COST
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.detail_row import cursor_and_end, detail_key
-from shoal_slice_node.core.rows.key_row import ID, head_of
+from shoal_slice_node.core.rows.key_row import ID, head_of, low_of
 from shoal_slice_node.core.turns import Work
 
 _NO_QUEUE = b""
@@ -61,7 +61,7 @@ def _look(registry: Registry, queue_id: bytes, full_name: bytes, low: int, to: i
     row = registry.state.tables.key.get(full_name)
     if row is None:
         return False, 1
-    to = min(to, head_of(row))
+    low, to = max(low, low_of(row)), min(to, head_of(row))
     feed = registry.feeds.get(queue_id)
     stream = None if feed is None else feed.streams.get(row[ID])
     if stream is not None:

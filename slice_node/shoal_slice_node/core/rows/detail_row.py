@@ -43,6 +43,14 @@ class Detail:
     def ended(self) -> bool:
         return self.end != 0
 
+    def raise_to(self, low: int) -> None:
+        """Leaves out what is below `low`, which the key does not keep any more: it counts as done."""
+        if self.cursor < low:
+            self.cursor = self.done.end_of(low)
+            self.done.cut_below(self.cursor)
+            if self.counts:
+                self.counts.cut_below(self.cursor)
+
 
 def detail_key(queue_id: bytes, key_id: bytes) -> bytes:
     return queue_id + key_id

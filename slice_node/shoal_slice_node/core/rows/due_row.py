@@ -3,6 +3,8 @@
 due     time_ms u64 | letter | subject     ->  what is to be done; rows lie in the order of their times
         time_ms u64 | "p" | number u64     ->  form u8: 1 | messages u32 | body bytes u32 | full name of the key:
                                                a delayed publish. The number is in order of acceptance
+                                           ->  form u8: 2 | as in form 1, with ttl_ms u64 before the full name
+        time_ms u64 | "x" | key id         ->  form u8: 1: the first message of the key expires
 meta    "delayed"                          ->  next number u64 | chunks u64 | body bytes u64, of delayed publishes
 log     delayed id (8) | 1                 ->  the chunk of a delayed publish, as a row of a log of its own
 
@@ -21,7 +23,10 @@ from shoal_slice_node.core.rows.ids import key_id, partition_of_id
 
 DELAYED: Final = b"delayed"
 PUBLISH: Final = b"p"
+EXPIRE: Final = b"x"
+EXPIRE_ROW: Final = b"\x01"
 FORM: Final = 1
+FORM_TTL: Final = 2
 FIRST: Final = FIRST_OFFSET
 """The offset of a delayed chunk in its own log."""
 
@@ -29,6 +34,9 @@ _DELAYED_PARTITION: Final = 0xFFFF
 _DUE_KEY = Struct(">QsQ")
 _TIME = Struct(">Q")
 _PUBLISH = Struct(">BII")
+_PUBLISH_TTL = Struct(">BIIQ")
+_LETTER = slice(8, 9)
+_SUBJECT = slice(9, 17)
 _COUNTS = Struct(">QQQ")
 
 assert PARTITIONS_MAX < _DELAYED_PARTITION
@@ -48,6 +56,7 @@ class DelayedRow(NamedTuple):
     messages: int
     body_bytes: int
     full_name: bytes
+    ttl_ms: int = 0
 
 
 class DelayedCounts(NamedTuple):
@@ -80,11 +89,27 @@ def due_time(row_key: bytes) -> int:
     return time_ms
 
 
+def expiry_key(time_ms: int, key_id: bytes) -> bytes:
+    """Returns the key of the row that says when a key's first message expires."""
+    return _DUE_KEY.pack(time_ms, EXPIRE, int.from_bytes(key_id, "big"))
+
+
+def expiring_key(row_key: bytes) -> bytes | None:
+    """Returns the id of the key whose first message expires; None: the row is about something else."""
+    return row_key[_SUBJECT] if row_key[_LETTER] == EXPIRE else None
+
+
 def encode_delayed(row: DelayedRow) -> bytes:
+    if row.ttl_ms:
+        return _PUBLISH_TTL.pack(FORM_TTL, row.messages, row.body_bytes, row.ttl_ms) + row.full_name
     return _PUBLISH.pack(FORM, row.messages, row.body_bytes) + row.full_name
 
 
 def decode_delayed(row: bytes) -> DelayedRow:
+    if row[:1] == b"\x02":
+        check_form("due", row, FORM_TTL, _PUBLISH_TTL.size)
+        _, messages, body_bytes, ttl_ms = _PUBLISH_TTL.unpack_from(row)
+        return DelayedRow(messages, body_bytes, row[_PUBLISH_TTL.size :], ttl_ms)
     check_form("due", row, FORM, _PUBLISH.size)
     _, messages, body_bytes = _PUBLISH.unpack_from(row)
     return DelayedRow(messages, body_bytes, row[_PUBLISH.size :])

@@ -13,8 +13,9 @@ reclaim     by letter, which is the form
             "b" | key id       ->  LSN u64 | lowest u64, twice: for older binds, then for newer ones (0 0: none): the
                                    last bind of this key that needs messages below its head, and the lowest offset
                                    that such binds need
-            "k" | key id, "p" | producer | time_ms u64  ->  (never stored: in a RECLAIM record, a key that may have
-                                   nothing left, a producer that is idle since then)
+            "k" | key id, "p" | producer | time_ms u64, "e" | queue id | key id  ->  (never stored: in a RECLAIM
+                                   record, a key that may have nothing left, a producer that is idle since then, an
+                                   ended binding of whose backlog the key may keep nothing)
 local_totals   "kept"          ->  form u8: 1 | messages u64 | body bytes u64, of all logs: as of the checkpoint
                "time"          ->  time_ms u64 of the newest record: as of the checkpoint
 local_hints    key id          ->  form u8: 1. The key may have nothing left; whether it has is looked up
@@ -40,6 +41,7 @@ RECLAIM_QUEUE = b"q"
 ACKS_CUT = b"a"
 TRIMS_HELD = b"b"
 RECLAIM_PRODUCER = b"p"
+RECLAIM_ENDED = b"e"
 HINT = b"\x01"
 
 PARTITION_FORM: Final = 1

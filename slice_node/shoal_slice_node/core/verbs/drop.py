@@ -1,8 +1,8 @@
 """The verb drop: drops queues with all that they hold; if asked, only those that are not used, or have no backlog.
 
-Whether a session consumes a queue is known to the leader alone, and only while it leads. It decides that when the
-record is written (core/node/unused_drops.py): in the record, IN_USE stands for the incarnation of each queue that is in
-use, and every node refuses those. Whether there is a backlog follows from the tables.
+The leader alone knows if a session consumes a queue, and only while it leads. It decides that when the record is
+written (core/node/unused_drops.py): in the record, IN_USE stands for the incarnation of each queue that is in
+use, and every node refuses those. That there is a backlog follows from the tables.
 """
 
 from __future__ import annotations

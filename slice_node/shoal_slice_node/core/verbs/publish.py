@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from shoal_contract.chunk import measure_chunk
-from shoal_contract.errors import Malformed, ShoalError
+from shoal_contract.errors import Malformed, OutOfRange, ShoalError
+from shoal_contract.limits import TTL_MS_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.due import delay
 from shoal_slice_node.core.apply.publishes import publish
@@ -21,6 +22,15 @@ def _check(number: int, step: wire.Publishes, measures: Measures) -> int:
     check_published(step.keys)
     if step.live and step.not_before_ms:
         raise Malformed(f"step {number} has live publishes with a time; they cannot wait for one", subject="live")
+    if step.ttl_ms > TTL_MS_MAX:
+        raise OutOfRange(
+            f"ttl_ms is {step.ttl_ms}; the limit is {TTL_MS_MAX // 86_400_000} days, {TTL_MS_MAX}",
+            subject="ttl_ms",
+            limit=TTL_MS_MAX,
+            value=min(step.ttl_ms, (1 << 63) - 1),
+        )
+    if step.live and step.ttl_ms:
+        raise Malformed(f"step {number} has live publishes with a ttl; they are given now or never", subject="live")
     measures += map(measure_chunk, step.chunks)
     return operations
 
@@ -31,13 +41,14 @@ def _apply(change: Change, step: wire.Publishes) -> Work[wire.StepOutcome]:
     offsets: list[int] = []
     queues: list[int] = []
     mandatory, effects, not_before_ms = step.mandatory, state.effects, step.not_before_ms
+    ttl_ms = step.ttl_ms
     kept_before = effects.kept_messages
     for number, (key, chunk, measure) in enumerate(zip(step.keys, step.chunks, change.measures, strict=False)):
         try:
             if not_before_ms:
-                first = routed = delay(state, key, chunk, measure, mandatory, not_before_ms)
+                first = routed = delay(state, key, chunk, measure, mandatory, not_before_ms, ttl_ms)
             else:
-                first, routed = publish(state, key, chunk, measure, mandatory, time_ms)
+                first, routed = publish(state, key, chunk, measure, mandatory, time_ms, True, ttl_ms)
         except ShoalError as error:
             first = routed = 0
             effects.published.append(None)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Callable
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.state import State
@@ -11,9 +11,9 @@ from shoal_slice_node.core.rows.key_row import ID
 
 class Counting:
     """Reads counts from the tables and from dispatch. A queue that was dropped and has bindings left counts, as it does
-    in receipts; consumed is what a receipt calls live."""
+    in receipts; consumed is what a receipt calls live. `consumed`: see Registry.consumed."""
 
-    def __init__(self, state: State, consumed: Mapping[bytes, Sized]) -> None:
+    def __init__(self, state: State, consumed: Callable[[bytes, int], int]) -> None:
         self.state = state
         self._consumed = consumed
 
@@ -23,7 +23,7 @@ class Counting:
         if row is None:
             return 0, 0
         bound = self.state.tables.binding.count(row[ID])
-        return bound, min(bound, len(self._consumed.get(row[ID], ())))
+        return bound, self._consumed(row[ID], bound)
 
     def add(self, response: wire.WatchResponse, key: bytes, presence: bool, empty: bool = True) -> None:
         """Adds a key's counts to a response; if `empty` is False, not those of a key to which nothing is bound."""

@@ -55,7 +55,7 @@ class Watching:
         """This leader's own: the next one has another."""
         self._registry = registry
         self._share = registry.shares.attached
-        self._counting = Counting(state, registry.by_key)
+        self._counting = Counting(state, registry.consumed)
         self._life = 0
         self._watches = 0
         self._with_presence = 0

@@ -1,0 +1,85 @@
+"""Tells applications of gaps: messages that a queue still had to get, and that are gone.
+
+An inbox keeps gaps in the order of its messages, so the callback hears of one between the messages before and behind
+it. Not here: why messages go (the options of keys, the time to live of messages).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from shoal.limits import DELIVERY_OVERHEAD_BYTES
+from shoal_contract.names import show, text
+from shoal_contract.wire import slice_pb2 as wire
+
+_log = logging.getLogger("shoal")
+
+_WHY: Final[Mapping[int, str]] = {wire.GAP_REASON_DROPPED: "dropped", wire.GAP_REASON_EXPIRED: "expired"}
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Says that a queue does not get the messages first <= offset < end of a key, which it still had to get. Messages
+    of a gap that were handed out before stay as they are; their acks do nothing."""
+
+    queue_bytes: bytes
+    """The queue's name as bytes."""
+    key_bytes: bytes
+    """The key's name as bytes."""
+    first: int
+    """The first offset of the gap."""
+    end: int
+    """The offset behind its last one."""
+    why: str
+    """ "dropped": the key was full, and drops the oldest. "expired": their time to live was over."""
+
+    @property
+    def queue(self) -> str:
+        """Returns the queue that does not get the messages."""
+        return text(self.queue_bytes)
+
+    @property
+    def key(self) -> str:
+        """Returns the key that the messages were published to."""
+        return text(self.key_bytes)
+
+
+OnGap = Callable[[Gap], None]
+
+
+class GapNews:
+    """Holds one gap on its way through an inbox's buffer. `handles`: of the queues that it is for."""
+
+    def __init__(self, gap: wire.Gap, handles: Sequence[int]) -> None:
+        self.gap = gap
+        self.handles = handles
+
+    @property
+    def size_bytes(self) -> int:
+        """Returns about its size in memory."""
+        return 8 * len(self.handles) + DELIVERY_OVERHEAD_BYTES
+
+    def leave_out(self, handle: int) -> bool:
+        """Takes a queue out. Returns whether others are left."""
+        self.handles = [one for one in self.handles if one != handle]
+        return bool(self.handles)
+
+
+def tell_gap(on_gap: OnGap | None, gap: wire.Gap, queues: Iterable[bytes]) -> None:
+    """Tells the application of a gap, once for each queue. Without a callback it is logged; one that raises is logged,
+    and harms nothing."""
+    for queue in queues:
+        found = Gap(queue, gap.key, gap.first, gap.to, _WHY.get(gap.why, "unknown"))
+        if on_gap is None:
+            _log.warning(
+                "queue %s does not get messages %d to %d of key %s: %s",
+                *(show(queue), gap.first, gap.to - 1, show(gap.key), found.why),
+            )
+            continue
+        try:
+            on_gap(found)
+        except Exception:
+            _log.warning("a callback of the application failed; it was given %r", found, exc_info=True)

@@ -1,0 +1,274 @@
+"""What consumers still had to get and a key gave up: the key's low rises above cursors, and they are told of a gap."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal_contract.errors import Conflict
+from shoal_contract.options import KeyOptions
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.read.reading import describe_key, describe_queue
+
+from .core_driver import CoreDriver, acks, bind, configure, declare, drop_if, publish, purge, unbind
+
+LAST_3 = KeyOptions(capacity_messages=3, policy="drop_oldest")
+DROPPED = wire.GAP_REASON_DROPPED
+
+
+@pytest.fixture
+def core() -> CoreDriver:
+    driver = CoreDriver()
+    driver.change(declare("q"), configure("k", LAST_3), bind("q", "k"))
+    return driver
+
+
+def fill(core: CoreDriver, messages: int, first: int = 1) -> None:
+    for number in range(first, first + messages):
+        assert not core.change(publish("k", b"%d" % number)).steps[0].refusals
+    core.check()
+
+
+def told(core: CoreDriver) -> list[tuple[int, int]]:
+    """The gaps since the last call."""
+    gaps, core.gaps = core.gaps, []
+    assert all(gap.key == b"k" and gap.why == DROPPED for gap in gaps)
+    return [(gap.first, gap.to) for gap in gaps]
+
+
+def offsets(core: CoreDriver, session: Session) -> list[int]:
+    return [offset for _, offset, _ in core.take(session)]
+
+
+def backlog(core: CoreDriver) -> int:
+    return describe_queue(core.state, b"q", 0, 10).messages
+
+
+def test_the_oldest_messages_make_room(core: CoreDriver) -> None:
+    fill(core, 10)
+    described = describe_key(core.state, b"k")
+    assert (described.low, described.head, described.body_bytes) == (8, 11, 4)
+    assert backlog(core) == 3
+    assert describe_queue(core.state, b"q", 0, 10).bindings[0].cursor == 8
+
+
+def test_capacity_in_bytes_drops_too_and_whole_chunks(core: CoreDriver) -> None:
+    core.change(configure("b", KeyOptions(capacity_bytes=100, policy="drop_oldest")), bind("q", "b"))
+    for _ in range(20):
+        core.change(publish("b", b"x" * 20, b"y" * 19))
+    assert describe_key(core.state, b"b").body_bytes == 78
+    core.change(publish("b", b"z" * 61))
+    assert describe_key(core.state, b"b").body_bytes == 100
+    core.check()
+
+
+def test_a_chunk_larger_than_the_capacity_is_refused_and_nothing_is_dropped(core: CoreDriver) -> None:
+    fill(core, 3)
+    refusal = core.change(publish("k", *[b"x"] * 4)).steps[0].refusals[0].error
+    assert (refusal.limit, refusal.value) == (3, 4)
+    assert backlog(core) == 3
+    assert not core.change(publish("k", *[b"x"] * 3)).steps[0].refusals
+    assert describe_key(core.state, b"k").low == 4
+
+
+def test_a_capacity_that_was_lowered_is_kept_by_the_next_publish(core: CoreDriver) -> None:
+    core.change(configure("k", KeyOptions(capacity_messages=1000, policy="drop_oldest")))
+    fill(core, 300)
+    core.change(configure("k", LAST_3))
+    fill(core, 1)
+    assert (describe_key(core.state, b"k").low, backlog(core)) == (299, 3)
+
+
+def test_a_queue_that_attaches_later_is_told_first_and_once(core: CoreDriver) -> None:
+    fill(core, 10)
+    session = core.session()
+    core.attach(session, "q")
+    taken = []
+    core.pump()
+    first = core.dispatcher.take(session, 1 << 20)
+    assert [(gap.first, gap.to, list(gap.handles)) for gap in first.gaps] == [(1, 8, [1])]
+    core.dispatcher.sent(session, first.cost_bytes)
+    taken = [delivery.low for delivery in first.deliveries]
+    assert taken == [8, 9, 10]
+    core.flush()
+    core.dispatcher.close(session)
+    core.pump()
+    again = core.session()
+    core.attach(again, "q")
+    assert (offsets(core, again), told(core)) == ([8, 9, 10], [])
+    core.check()
+
+
+def test_a_slow_consumer_is_told_between_its_messages(core: CoreDriver) -> None:
+    session = core.session()
+    core.attach(session, "q", messages=2)
+    fill(core, 2)
+    assert offsets(core, session) == [1, 2]
+    fill(core, 8, 3)
+    assert (offsets(core, session), told(core)) == ([], [])
+    core.ack(session, "k", 1, 3)
+    assert (offsets(core, session), told(core)) == ([8, 9], [(3, 8)])
+    core.ack(session, "k", 8, 10)
+    assert offsets(core, session) == [10]
+    core.ack(session, "k", 10, 11)
+    core.flush()
+    assert backlog(core) == 0
+    core.check()
+
+
+def test_a_consumer_that_passed_hears_nothing_and_its_late_acks_change_nothing(core: CoreDriver) -> None:
+    session = core.session()
+    core.attach(session, "q")
+    fill(core, 10)
+    assert (offsets(core, session), told(core)) == (list(range(1, 11)), [])
+    core.ack(session, "k", 2, 3)
+    core.ack(session, "k", 9, 10)
+    core.flush()
+    core.ack(session, "k", 1, 9)
+    core.flush()
+    assert backlog(core) == 1
+    core.check()
+
+
+def test_what_comes_back_and_is_gone_is_told(core: CoreDriver) -> None:
+    session, other = core.session(), core.session()
+    core.attach(session, "q")
+    fill(core, 5)
+    assert offsets(core, session) == [1, 2, 3, 4, 5]
+    core.ack(session, "k", 2, 3)
+    fill(core, 5, 6)
+    core.dispatcher.close(session)
+    core.attach(other, "q")
+    assert (offsets(core, other), told(core)) == ([8, 9, 10], [(1, 2), (3, 8)])
+    core.ack(other, "k", 8, 11)
+    core.flush()
+    assert backlog(core) == 0
+    core.check()
+
+
+def test_a_pull_gets_the_gap_with_its_messages(core: CoreDriver) -> None:
+    fill(core, 10)
+    session = core.session()
+    assert [delivery.low for delivery in core.pull(session, "q", 2)] == [8, 9]
+    assert told(core) == [(1, 8)]
+    core.flush()
+    assert [delivery.low for delivery in core.pull(session, "q", 2)] == [10]
+    assert told(core) == []
+
+
+def test_many_lost_stretches_are_told_as_a_bounded_number_of_gaps(core: CoreDriver) -> None:
+    core.change(configure("k", KeyOptions(capacity_messages=200, policy="drop_oldest")))
+    session = core.session()
+    core.attach(session, "q")
+    fill(core, 100)
+    assert len(offsets(core, session)) == 100
+    for offset in range(2, 100, 2):
+        core.ack(session, "k", offset, offset + 1)
+    core.dispatcher.close(session)
+    core.change(configure("k", LAST_3))
+    fill(core, 3, 101)
+    other = core.session()
+    core.attach(other, "q")
+    assert offsets(core, other) == [101, 102, 103]
+    gaps = told(core)
+    assert len(gaps) == 16
+    assert (gaps[0], gaps[-1]) == ((1, 2), (31, 101))
+    core.flush()
+    core.check()
+
+
+def test_an_ended_binding_keeps_what_is_left_and_vanishes_with_the_rest(core: CoreDriver) -> None:
+    fill(core, 3)
+    core.change(unbind("q", "k"), declare("r"), bind("r", "k"))
+    fill(core, 1, 4)
+    assert backlog(core) == 2
+    fill(core, 4, 5)
+    assert backlog(core) == 0
+    core.change(purge("r"))
+    core.settle()
+    core.check()
+    assert not list(core.tables.ended.scan())
+    core.change(unbind("r", "k"), configure("k", KeyOptions()))
+    core.settle()
+    core.check()
+    assert not describe_key(core.state, b"k").exists
+
+
+def test_a_binding_that_ended_is_bound_again_after_its_backlog_went(core: CoreDriver) -> None:
+    fill(core, 3)
+    core.change(unbind("q", "k"), declare("r"), bind("r", "k"))
+    fill(core, 6, 4)
+    outcome = core.change(bind("q", "k", start=wire.START_EARLIEST))
+    assert list(outcome.steps[0].offsets) == [7]
+    core.check()
+    session = core.session()
+    core.attach(session, "q")
+    assert (offsets(core, session), told(core)) == ([7, 8, 9], [])
+    core.change(unbind("q", "k"))
+    core.check()
+
+
+def test_an_unbind_keeps_only_what_the_key_keeps(core: CoreDriver) -> None:
+    fill(core, 9)
+    core.change(unbind("q", "k"))
+    core.check()
+    assert backlog(core) == 3
+    core.change(bind("q", "k"))
+    core.check()
+    session = core.session()
+    core.attach(session, "q")
+    assert offsets(core, session) == [7, 8, 9]
+
+
+def test_an_attached_queue_is_told_of_what_its_ended_binding_lost(core: CoreDriver) -> None:
+    session = core.session()
+    core.attach(session, "q", messages=1)
+    fill(core, 3)
+    assert offsets(core, session) == [1]
+    core.change(unbind("q", "k"), declare("r"), bind("r", "k"))
+    fill(core, 6, 4)
+    core.settle()
+    core.ack(session, "k", 1, 2)
+    assert (offsets(core, session), told(core)) == ([], [(2, 4)])
+    core.flush()
+    core.check()
+    assert not list(core.tables.ended.scan())
+
+
+def test_purge_and_drop_if_empty_count_what_is_kept(core: CoreDriver) -> None:
+    fill(core, 9)
+    assert core.change(drop_if("q", empty=True)).steps[0].refusals
+    assert list(core.change(purge("q")).steps[0].messages) == [3]
+    fill(core, 3, 10)
+    core.change(unbind("q", "k"), declare("r"), bind("r", "k"))
+    fill(core, 9, 13)
+    assert not core.change(drop_if("q", empty=True)).steps[0].refusals
+    core.check()
+
+
+def test_an_ack_in_a_change_of_what_is_gone_is_refused(core: CoreDriver) -> None:
+    fill(core, 9)
+    assert core.change(acks(("q", "k", 1, 2))).steps[0].refusals
+    with pytest.raises(Conflict, match="are not kept any more"):
+        core.change(acks(("q", "k", 6, 8)), atomic=True)
+    assert not core.change(acks(("q", "k", 7, 8)), atomic=True).steps[0].refusals
+    assert backlog(core) == 2
+    core.check()
+
+
+def test_a_transaction_drops_the_oldest_or_nothing(core: CoreDriver) -> None:
+    fill(core, 3)
+    with pytest.raises(Conflict):
+        core.change(publish("k", b"a", b"b"), acks(("q", "k", 1, 2)), atomic=True)
+    assert describe_key(core.state, b"k").low == 1
+    core.check()
+    core.change(publish("k", b"a", b"b"), publish("k", b"c"), atomic=True)
+    assert (describe_key(core.state, b"k").low, backlog(core)) == (4, 3)
+    core.check()
+
+
+def test_a_log_that_is_dropped_is_trimmed_and_a_consumer_that_holds_all_does_not_hold_it(core: CoreDriver) -> None:
+    fill(core, 1000)
+    assert sum(1 for _ in core.tables.log.scan()) == 3
+    core.settle()
+    core.check()
