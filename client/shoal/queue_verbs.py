@@ -1,27 +1,31 @@
-"""Offers describe, drop and purge to applications: a part of `Broker`, which has all verbs. Checks the arguments."""
+"""Offers describe, farewell, drop and purge to applications: a part of `Broker`, which has all verbs. Checks the
+arguments."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import overload
 
 from shoal.core.many import as_asked, raise_failed
 from shoal.core.merging import key_description
+from shoal.core.publishing import farewell_chunk
 from shoal.core.requests import Conditions
 from shoal.dropping import Dropping
+from shoal.key_calls import KeyCalls
 from shoal.messages import KeyDescription, QueueDescription
 from shoal.queue_calls import QueueCalls
 from shoal.routing import Routing
-from shoal_contract.arguments import check_flag, check_names
-from shoal_contract.names import Name, encode_name
+from shoal_contract.arguments import FAREWELL_AFTER_S, Body, check_flag, check_names
+from shoal_contract.names import Name, check_key, encode_name
 from shoal_contract.wire import slice_pb2 as wire
 
 
 class QueueVerbs:
-    """Is the part of a connection that looks at whole queues and keys, and ends queues. `Broker` says what its calls
-    may raise besides."""
+    """Is the part of a connection that looks at whole queues and keys, gives queues farewells, and ends queues.
+    `Broker` says what its calls may raise besides."""
 
     _queues: QueueCalls
+    _keys: KeyCalls
     _dropping: Dropping
     _routing: Routing
     _deadline: Callable[[float | None], float]
@@ -43,6 +47,39 @@ class QueueVerbs:
         session = self._routing.session_of(question.keys[0])
         answer = await session.ask(question, self._deadline(deadline_s))
         return key_description(key, answer.description.keys[0])
+
+    async def farewell(
+        self,
+        queue: Name,
+        key: Name | None = None,
+        body: Body | None = None,
+        *,
+        headers: Mapping[str, Body] | None = None,
+        after_s: int = 0,
+        deadline_s: float | None = None,
+    ) -> None:
+        """Gives a queue a farewell: a message that its home keeps, and publishes at `key` once no session has consumed
+        the queue for `after_s` seconds (up to a day), or when the queue expires. Without `key` and `body`, takes the
+        farewell back: there may be none.
+
+        A queue has one at most: a new one takes the place of the old one. It is published once; who wants it again
+        sets it again, as after each connect. Its time begins when the last session leaves, or now if none consumes the
+        queue; anew after a restart of the home. A drop of the queue takes it back. Raises NoSuchQueue; TooLarge if body
+        and headers take more than 64 KiB.
+        """
+        name = encode_name(queue, "queue")
+        if key is None and body is None:
+            if headers is not None or after_s != 0:
+                raise TypeError("headers and after_s belong to a farewell: name its key and its body")
+            await self._keys.farewell(name, b"", b"", 0, self._deadline(deadline_s))
+            return
+        if key is None or body is None:
+            raise TypeError("a farewell needs a key and a body; without both, it is taken back")
+        to = encode_name(key, "key")
+        check_key(to)
+        chunk = farewell_chunk(body, headers)
+        seconds = FAREWELL_AFTER_S.check(after_s)
+        await self._keys.farewell(name, to, chunk, seconds, self._deadline(deadline_s))
 
     async def drop(
         self,

@@ -21,6 +21,7 @@ from shoal_contract.limits import (
     CHUNK_HEADERS_MAX,
     CHUNK_MESSAGES_MAX,
     DEADLINE_S_MAX,
+    FAREWELL_AFTER_S_MAX,
     LIST_ITEMS_MAX,
     MAX_DELIVERIES_MAX,
     NACK_DELAY_MS_MAX,
@@ -110,6 +111,7 @@ class OneOf:
 EXPIRES_AFTER_S: Final = Whole("expires_after_s", 0, U32_MAX)
 ACK_TIMEOUT_MS: Final = Whole("ack_timeout_ms", 0, U32_MAX)
 MAX_DELIVERIES: Final = Whole("max_deliveries", 0, MAX_DELIVERIES_MAX)
+FAREWELL_AFTER_S: Final = Whole("after_s", 0, FAREWELL_AFTER_S_MAX)
 NACK_DELAY_MS: Final = Whole("delay_ms", 0, NACK_DELAY_MS_MAX)
 HISTORY_MESSAGES: Final = Whole("history_messages", 0, (1 << 53) - 1)
 HISTORY_AGE_S: Final = Whole("history_age_s", 0, U32_MAX)

@@ -85,6 +85,13 @@ ACK_TIMEOUT_MS_MIN: Final = 100
 DEAD_LETTER_BYTES_MAX: Final = 200
 """The bytes of a dead-letter key: a queue's options take at most 255 bytes in its row."""
 
+FAREWELL_BYTES_MAX: Final = 64 << 10
+"""The bytes of a farewell, its headers included: a slice keeps one for each of very many queues."""
+
+FAREWELL_AFTER_S_MAX: Final = 86_400
+"""The longest time that a farewell may wait after the last session has left its queue, in seconds: a day. A new leader
+begins it anew, so longer times would hardly ever be kept."""
+
 DEADLINE_S_MAX: Final = 604_800
 """The time that a call may wait, in seconds: a week. No outage should last that long, and every timer can hold it."""
 

@@ -132,7 +132,8 @@ class KeyOptions:
     even if every queue has them, or none is bound. `capacity_messages`, `capacity_bytes`: at most so much is kept, with
     what queues still have to get. 0 each: none, or no limit.
 
-    `policy`: what becomes of a publish beyond the capacity. "reject": it is refused with ResourceExhausted.
+    `policy`: what becomes of a publish beyond the capacity. "reject": it is refused with ResourceExhausted; the history
+    has at most half of `capacity_bytes`, so that it does not fill them for ever.
     "drop_oldest": the key's oldest messages make room, whole chunks; queues that still had to get them are told of a
     gap.
     """

@@ -12,6 +12,7 @@ from shoal_contract.arguments import (
     CAPACITY_BYTES,
     CAPACITY_MESSAGES,
     EXPIRES_AFTER_S,
+    FAREWELL_AFTER_S,
     HISTORY_AGE_S,
     HISTORY_MESSAGES,
     MAX_DELIVERIES,
@@ -212,6 +213,34 @@ def publish(
     from shoal_ops.commands import verbs
 
     exits.run(verbs.publish(at, key, body, mandatory, live, checked_time(not_before), ttl, as_json))
+
+
+@commands.command()
+def farewell(
+    queue: Queue,
+    key: Annotated[str | None, typer.Argument(metavar="KEY", help="Where it is published.")] = None,
+    body: Annotated[
+        str | None, typer.Argument(metavar="BODY", help="Text of the message; left out: read from standard input.")
+    ] = None,
+    after_s: Annotated[
+        int,
+        typer.Option(
+            "--after-s",
+            min=0,
+            max=FAREWELL_AFTER_S.high,
+            help="Publish it once no session has consumed the queue for so many seconds.",
+        ),
+    ] = 0,
+    take_back: Annotated[bool, typer.Option("--take-back", help="Take the queue's farewell back.")] = False,
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Keep a message with a queue, to be published when its last session has been gone for a time."""
+    from shoal_ops.commands import verbs
+
+    if take_back == (key is not None) or (take_back and after_s):
+        raise typer.BadParameter("name the KEY of a farewell, or give --take-back alone", param_hint="KEY")
+    exits.run(verbs.farewell(at, queue, key, body, after_s, as_json))
 
 
 @commands.command()

@@ -31,6 +31,10 @@ class User:
         self.verbs: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "declare": (broker.declare, {"queues": "q", "options": shoal.QueueOptions(), "deadline_s": 1}),
             "configure": (broker.configure, {"keys": "k", "options": shoal.KeyOptions(), "deadline_s": 1}),
+            "farewell": (
+                broker.farewell,
+                {"queue": "q", "key": "k", "body": b"", "headers": None, "after_s": 0, "deadline_s": 1},
+            ),
             "bind": (broker.bind, {"queue": "q", "keys": ["k"], "start": shoal.NOW, "deadline_s": 1}),
             "unbind": (broker.unbind, {"queue": "q", "keys": ["k"], "discard": False, "deadline_s": 1}),
             "publish": (
@@ -124,6 +128,15 @@ WRONG: list[tuple[str, str, list[Any], type[Exception]]] = [
     ("configure", "options", [shoal.KeyOptions(number) for number in NUMBER], TypeError),  # type: ignore[arg-type]
     ("configure", "options", [shoal.KeyOptions(capacity_bytes=number) for number in BEYOND[3:]], shoal.OutOfRange),
     ("configure", "options", [shoal.KeyOptions(9, capacity_messages=9)], shoal.OutOfRange),
+    ("farewell", "queue", NAME, TypeError),
+    ("farewell", "key", NAME, TypeError),
+    ("farewell", "key", ["", "@", "k" * 256], shoal.InvalidName),
+    ("farewell", "body", ["text", 7, None, [b"a"]], TypeError),
+    ("farewell", "body", [bytes((1 << 16) - 3), bytes(2 << 20)], shoal.TooLarge),
+    ("farewell", "headers", [7, "a", {1: b""}, {"a": "b"}], TypeError),
+    ("farewell", "headers", [{"a": bytes(1 << 16)}, {f"h{number}": b"" for number in range(5000)}], shoal.TooLarge),
+    ("farewell", "after_s", NUMBER, TypeError),
+    ("farewell", "after_s", [86_401, *BEYOND], shoal.OutOfRange),
     ("bind", "queue", NAME, TypeError),
     ("bind", "keys", [7, None, [7], [["a"]]], TypeError),
     ("bind", "keys", ["", ["a", ""], ["k" * 256]], shoal.InvalidName),

@@ -91,6 +91,14 @@ GOLDEN: list[tuple[Message, str]] = [
         wire.Step(configures=wire.Configures(keys=[b"k"], options=KeyOptions(1, 2, 3, 4).to_wire())),
         "4a0d0a016b12080801100218032004",
     ),
+    (
+        wire.Step(farewells=wire.Farewells(queues=[b"q"], keys=[b"k"], chunks=[b"chunk"], after_s=300)),
+        "52100a017112016b1a056368756e6b20ac02",
+    ),
+    (
+        wire.FarewellRequest(queue=b"q", key=b"k", chunk=common.Chunk(bodies=[b"b"]), after_s=300),
+        "0a017112016b1a030a016220ac02",
+    ),
     (wire.ConfigureRequest(key=b"k", options=KeyOptions(1).to_wire()), "0a016b12020801"),
     (wire.Publishes(keys=[b"k"], not_before_ms=300), "0a016b28ac02"),
     (wire.PublishRequest(key=b"k", not_before_ms=300), "0a016b38ac02"),

@@ -1,4 +1,5 @@
-"""Provides the steps that ask for changes: declare, bind, unbind, publish, ack, drop, purge, import; transactions."""
+"""Provides the steps that ask for changes: declare, bind, unbind, publish, ack, drop, purge, import,
+farewell; transactions."""
 
 from random import Random
 
@@ -70,6 +71,17 @@ def one_configure(world: World, random: Random) -> wire.Step:
     return wire.Step(configures=step)
 
 
+def one_farewell(world: World, random: Random) -> wire.Step:
+    some = random.sample(QUEUES, random.choice((1, 1, 2)))
+    step = wire.Farewells(queues=some)
+    if random.random() < 0.85:
+        direct = [b"@" + name for name in QUEUES]
+        step.keys.extend(random.choice(KEYS + KEYS if random.random() < 0.9 else direct) for _ in some)
+        step.chunks.extend(encode_chunk([body(world, random)]) for _ in some)
+        step.after_s = random.choice((0, 0, 1, 6))
+    return wire.Step(farewells=step)
+
+
 def one_drop(world: World, random: Random) -> wire.Step:
     name = random.choice(QUEUES)
     step = wire.Drops(queues=[name])
@@ -122,6 +134,10 @@ def configure(world: World, random: Random) -> None:
     world.change(random, one_configure(world, random))
 
 
+def farewell(world: World, random: Random) -> None:
+    world.change(random, one_farewell(world, random))
+
+
 def drop(world: World, random: Random) -> None:
     world.change(random, one_drop(world, random))
 
@@ -133,6 +149,7 @@ def purge(world: World, random: Random) -> None:
 def several(world: World, random: Random) -> None:
     """Sends several steps in one frame: they happen in one record."""
     kinds = [one_declare, one_bind, one_bind, one_unbind, one_publish, one_publish, one_drop, one_configure]
+    kinds.append(one_farewell)
     if not world.parts:
         kinds.append(one_purge)
     world.change(random, *(random.choice(kinds)(world, random) for _ in range(random.randint(2, 5))))

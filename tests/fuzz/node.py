@@ -22,6 +22,7 @@ from shoal_slice_node.core.apply.records import (
     decode_change,
     decode_due,
     decode_expire,
+    decode_farewells,
     decode_ownership,
     decode_reclaim,
 )
@@ -174,7 +175,7 @@ class Node:
     def _listen(self) -> None:
         """Tells the models of acks and of consumers that leave, as they happen."""
         dispatcher, attaching = self.dispatcher, self.dispatcher.attaching
-        ack, nack, take_back, detach = dispatcher.ack, dispatcher.nack, attaching.take_back, attaching.detach
+        ack, nack, take_back, detach = dispatcher.ack, dispatcher.nack, attaching.take_back, attaching.end_attachment
 
         def nacking(attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int) -> int:
             stream, life = attachment.feed.streams.get(key_id), self.owed.lives.get(attachment.feed.name)
@@ -204,7 +205,7 @@ class Node:
             detach(session, handle)
 
         dispatcher.nack = nacking  # type: ignore[method-assign]
-        dispatcher.ack, attaching.take_back, attaching.detach = acking, taking_back, detaching  # type: ignore[method-assign]
+        dispatcher.ack, attaching.take_back, attaching.end_attachment = acking, taking_back, detaching  # type: ignore[method-assign]
 
     @property
     def now_ms(self) -> int:
@@ -293,11 +294,18 @@ class Node:
         elif record.kind == Kind.ACKS:
             self._acks_applied(record, effects)
         elif record.kind == Kind.EXPIRE:
+            owed.begins(record.lsn, record.time_ms)
             decided_lsn, expired = decode_expire(record.payload)
-            for queue_id, name in expired:
+            names = []
+            for number, (queue_id, name) in enumerate(expired):
                 ended = owed.lives.get(name)
                 if ended is not None and ended.queue_id == queue_id and ended.renewed_lsn <= decided_lsn:
-                    owed.end(name)
+                    names.append((number, name))
+            owed.farewells.ended(owed, names, [entry and entry[1] for entry in effects.published])
+        elif record.kind == Kind.FAREWELL:
+            owed.begins(record.lsn, record.time_ms)
+            rows = decode_farewells(record.payload)
+            owed.farewells.said(owed, *rows, [entry and entry[1] for entry in effects.published])
         elif record.kind == Kind.OWNERSHIP:
             owed.owned = decode_ownership(record.payload)[1]
         elif record.kind == Kind.DUE:
@@ -364,6 +372,19 @@ class Node:
         for queue_id in self.dispatcher.transients.ending - before:
             idle_ms = self.now_ms - lives[queue_id].idle_since_ms
             assert idle_ms >= 1000 * lives[queue_id].expires_after_s > 0, f"{lives[queue_id].name!r} ends early"
+
+    def say_farewells(self) -> None:
+        """Lets the node decide which farewells are due. None of their queues is consumed, or was a moment ago."""
+        lives = {life.queue_id: life for life in self.owed.lives.values()}
+        for queue_id, life in lives.items():
+            if self.dispatcher.registry.is_consumed(queue_id):
+                self.owed.farewells.left_ms[life.name] = self.now_ms
+        before = self.dispatcher.farewells._proposed
+        self.node.maintenance.do("farewell")
+        if self.dispatcher.farewells._proposed is not before:
+            for queue_id in self.dispatcher.farewells._proposed:
+                assert queue_id in lives, "a farewell of a queue that is not there is to be said"
+                self.owed.farewells.check_time(lives[queue_id].name, self.now_ms)
 
     # Checkpoints.
 

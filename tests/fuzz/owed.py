@@ -19,6 +19,7 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.wire import common_pb2 as errors
 from shoal_contract.wire import slice_pb2 as wire
 from tests.fuzz.delayed import Delayed
+from tests.fuzz.farewells import Farewells
 
 Codes = set[int]
 OK = 0
@@ -117,6 +118,7 @@ class Owed:
         self.brief: list[tuple[Life, bytes, int]] = []
         """Messages that this record first made owed, and then no longer owed: they may still be on their way."""
         self.delayed = Delayed()
+        self.farewells = Farewells()
         self._record = 0
         self._lives = 0
         self._incarnations: dict[bytes, int] = {}
@@ -243,6 +245,7 @@ class Owed:
         return life
 
     def end(self, name: bytes) -> None:
+        self.farewells.kept.pop(name, None)
         life = self.lives.pop(name, None)
         if life is None:
             return
@@ -284,8 +287,9 @@ class Owed:
             for key, offset in zip(keys, offsets, strict=True):
                 self._bind(self.lives[name], key, offset, step.start, step.start_value)
 
-    def _bindable(self, life: Life | None, starts: Mapping[bytes, int | None]) -> Codes:
-        """Returns the allowed answers to a bind of these keys, each from now or from an offset."""
+    def _bindable(self, life: Life | None, starts: Mapping[bytes, int | None], exact: bool = False) -> Codes:
+        """Returns the allowed answers to a bind of these keys, each from now or from an offset; `exact`: from that and
+        no other, as imports are."""
         new = {key: start for key, start in starts.items() if life is None or key not in life.bound}
         if len(new) + (len(life.bound) if life else 0) > self.bounds.bindings:
             return {EXHAUSTED}
@@ -298,6 +302,10 @@ class Owed:
                 if not key.sure or start > key.head:
                     allowed.add(OUT_OF_RANGE)
                 if start > key.head and key.sure:
+                    allowed.discard(OK)
+                if exact and start < self.low_max(name):
+                    allowed.add(OUT_OF_RANGE)
+                if exact and start < key.low:
                     allowed.discard(OK)
         return allowed
 
@@ -409,6 +417,14 @@ class Owed:
             key.remembered = min(key.history, key.remembered)
         self.maintained()  # A key without options may vanish at once.
 
+    def _farewells(self, step: wire.Farewells, answer: wire.StepOutcome) -> None:
+        for number, name in enumerate(step.queues):
+            allowed: Codes = {NOT_OWNER}
+            if self.owns(b"@" + name):
+                allowed = self._refusals(name, []) or {OK}
+            if self._each(answer, number, allowed, ("farewell", name)):
+                self.farewells.changed(self, number, step)
+
     def _purges(self, step: wire.Purges, answer: wire.StepOutcome) -> None:
         """Checks a purge. Where it leaves a part, the slice chooses the keys that it purges; each of them wholly."""
         positions = step.positions or [0] * len(step.queues)
@@ -439,7 +455,7 @@ class Owed:
             position += count
             life = self.lives.get(name)
             allowed = self._refusals(name, list(wanted)) - {NO_SUCH_QUEUE}
-            allowed = allowed or self._bindable(life, {key: start or None for key, start in wanted.items()})
+            allowed = allowed or self._bindable(life, {key: start or None for key, start in wanted.items()}, exact=True)
             if not self._each(answer, number, allowed, ("import", name, wanted)):
                 continue
             if life is None:

@@ -96,7 +96,7 @@ def finish(world: World, stays: bool) -> None:
     world.settle()
     node.memory = Memory()
     node.dispatcher.shares.attached.limit_bytes = 1 << 40
-    _until(world, lambda: list(node.owed.delayed.waiting))
+    _until(world, lambda: [*node.owed.delayed.waiting, *node.owed.farewells.letters])
     lives = node.owed.lives.values()
     _until(world, lambda: [(life.name, key, todo) for life in lives for key, todo in life.todo.items() if todo])
     world.checks.tables()
@@ -142,6 +142,8 @@ def _round(world: World, random: Random) -> None:
     steps.trim(world, random)
     steps.reclaim(world, random)
     steps.due(world, random)
+    steps.courier(world, random)
+    node.say_farewells()
     node.end_idle_queues()
     if random.random() < 0.3:
         node.checkpoint()
@@ -171,7 +173,7 @@ def _left(world: World) -> list[str]:
     node = world.node
     dispatcher = node.dispatcher
     registry, shares = dispatcher.registry, dispatcher.shares
-    names = ["key", "key_name", "queue", "queue_by_name", "membership", "detail", "binding", "ended", "log"]
+    names = ["key", "key_name", "queue", "queue_by_name", "membership", "detail", "binding", "ended", "log", "farewell"]
     tables = [name for name in names if any(getattr(node.tables, name).scan())]
     counted = {
         "local_hints": [*node.tables.local_hints.scan()],

@@ -7,6 +7,7 @@ that time. So a run may be shortened by leaving steps out, and the others still 
 from collections.abc import Callable
 from random import Random
 
+from shoal_contract.partition_hash import partition_of
 from tests.fuzz.changes import (
     ack_in_change,
     again,
@@ -16,6 +17,8 @@ from tests.fuzz.changes import (
     configure,
     declare,
     drop,
+    farewell,
+    one_farewell,
     publish,
     purge,
     setting,
@@ -25,7 +28,7 @@ from tests.fuzz.changes import (
 )
 from tests.fuzz.consumers import ack, ack_by_name, attach, close_session, detach, nack, open_session, pull, take
 from tests.fuzz.live import publish_live
-from tests.fuzz.world import DAY_MS, PARTITIONS, World
+from tests.fuzz.world import DAY_MS, KEYS, PARTITIONS, World
 
 
 def write(world: World, random: Random) -> None:
@@ -80,6 +83,46 @@ def end_idle_queues(world: World, random: Random) -> None:
     if random.random() < 0.7:
         world.node.now_ms += 5_000
         world.node.end_idle_queues()
+
+
+def say_farewells(world: World, random: Random) -> None:
+    if random.random() < 0.5:
+        farewell(world, random)  # It may be written before the record, and applied after the node decided.
+    world.node.say_farewells()
+    if random.random() < 0.7:
+        world.node.now_ms += random.choice((1_000, 6_000))
+        world.node.say_farewells()
+
+
+def say_elsewhere(world: World, random: Random) -> None:
+    """Says farewells at a key while another slice owns it: those of queues that nothing consumes become letters."""
+    key = random.choice(KEYS)
+    owned = bytearray(b"\x01" * PARTITIONS)
+    owned[partition_of(key, PARTITIONS)] = 0
+    world.own(bytes(owned))
+    step = one_farewell(world, random)
+    for number in range(len(step.farewells.keys)):
+        step.farewells.keys[number] = key
+    step.farewells.after_s = 0
+    world.change(random, step)
+    world.settle()
+    world.node.say_farewells()
+    if random.random() < 0.7:
+        world.settle()
+        world.own(b"\x01" * PARTITIONS)
+
+
+def courier(world: World, random: Random) -> None:
+    """Brings letters to other slices; some are lost on the way, and some answers."""
+    letters = world.node.dispatcher.farewells.letters
+    for _ in range(random.randint(1, 3)):
+        letter = letters.take(world.node.now_ms)
+        if letter is not None:
+            world.node.owed.farewells.taken(letter)
+            if random.random() < 0.6:
+                letters.sent(letter)
+            else:
+                letters.not_sent(letter, world.node.now_ms)
 
 
 def delays(world: World, random: Random) -> None:
@@ -137,6 +180,6 @@ WEIGHTS: dict[Step, int] = {
     several: 4, again: 2, bulk: 2, transaction: 8, ack_in_change: 3,
     open_session: 2, close_session: 1, attach: 6, detach: 2, pull: 3, take: 14, ack: 10, ack_by_name: 1, nack: 3,
     write: 5, refuse: 2, apply: 5, turn: 9, work: 3, flush: 5, trim: 3, reclaim: 2, producers: 1, due: 3, expire: 2,
-    time: 3, delays: 2, end_idle_queues: 2,
+    time: 3, delays: 2, end_idle_queues: 2, farewell: 3, say_farewells: 3, courier: 2, say_elsewhere: 2,
     divide: 1, freeze: 2, checkpoint: 2, crash: 1, own: 1, rest: 3, look: 1,
 }  # fmt: skip

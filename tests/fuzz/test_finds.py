@@ -4,13 +4,14 @@ number of runs. A fuzzer that misses one of them fails here."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from typing import Any, NamedTuple
 
 import pytest
 
 from shoal_contract.errors import Corrupt
 from shoal_contract.journal_record import Record
-from shoal_slice_node.core.apply import acks, drops, purges, trims, undone
+from shoal_slice_node.core.apply import acks, drops, farewells, purges, trims, undone
 from shoal_slice_node.core.apply.records import Kind
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch import loading
@@ -85,6 +86,14 @@ def uncounted(_: Any) -> Any:
     return lambda _, spread: spread.chunks.clear()
 
 
+def said_all_the_same(_: Any) -> Any:
+    return lambda state, queue_id, farewell, number, _: farewells._say(state, queue_id, farewell, number)
+
+
+def all_by_one_producer(_: Any) -> Any:
+    return lambda _: sha256(b"the same for all")
+
+
 DEFECTS = {
     "an ack goes one too far": Defect(acks, "move_cursor", one_too_far, 20),
     "a delivery is lost on its way": Defect(Session, "take", one_delivery_lost, 20),
@@ -99,6 +108,9 @@ DEFECTS = {
     "a log is trimmed too far": Defect(trims, "decode_trims", one_message_more, 20),
     "a transaction is tried on the tables themselves": Defect(State, "tried", lambda _: lambda state: state, 20),
     "a change acks what sessions keep": Defect(AcksInFlight, "acked_by_change", nothing, 20),
+    "a drop leaves a farewell": Defect(drops, "forget_farewell", nothing, 60),
+    "a farewell that was set anew is said": Defect(farewells, "_say_unless_newer", said_all_the_same, 500),
+    "letters share a producer": Defect(farewells, "sha256", all_by_one_producer, 200),
     "chunks that wait are let go uncounted": Defect(Growing, "_let_go", uncounted, 20),
 }
 

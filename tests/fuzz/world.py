@@ -115,7 +115,10 @@ class World:
                 return
             life = self.node.owed.lives[name]
             if not owed:
-                owed.extend((life, *entry) for entry in self.node.owed.before_purge[life.number])
+                before = self.node.owed.before_purge.get(
+                    life.number, []
+                )  # None where it was dropped and made anew since.
+                owed.extend((life, *entry) for entry in before)
                 bound.update(life.bound)
             position = outcome.steps[0].positions[0]
             if position:

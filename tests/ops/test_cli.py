@@ -160,6 +160,10 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     assert (await run("describe", "one"))["options"]["exclusive"] == "newest"  # type: ignore[index]
     assert await run("bind", "anna", "room") == {"queue": "anna", "offsets": {"room": 1}}
     assert await run("bind", "anna", "room", "--start", "last=3") == {"queue": "anna", "offsets": {"room": 1}}
+    told = await run("farewell", "anna", "room", "went offline", "--after-s", "600")
+    assert told == {"queue": "anna", "key": "room", "after_s": 600}
+    assert await run("farewell", "anna", "--take-back") == {"queue": "anna", "key": None, "after_s": 0}
+    assert (await run("farewell", "one", "nobody", "bye"))["after_s"] == 0
     watched = await run("watch", "members", "room", "-n", "1")
     assert (watched["event"], watched["members"]) == ("members", {"anna": False})
     assert await run("watch", "counts", "roo", "-n", "1") == {"event": "count", "key": "room", "queues": 1, "online": 0}

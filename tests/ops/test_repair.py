@@ -109,7 +109,7 @@ async def test_a_store_of_another_version_is_called_that(command: tuple[str, ...
     store_of_format(tmp_path / STORE_FOLDER, b"4")
     code, _, error = await shoal(*command, str(tmp_path))
     assert code == BAD_CALL and error.rstrip().endswith("nothing is damaged: use that version")
-    assert "has format 4; this version reads format 9" in error
+    assert "has format 4; this version reads format 10" in error
 
 
 async def test_a_check_goes_on_after_a_damaged_node_and_needs_no_lock_file(tmp_path: Path) -> None:

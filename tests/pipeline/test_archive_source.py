@@ -24,14 +24,17 @@ from shoal_pipeline.failure import typed
 from shoal_slice_node.core.apply.records import (
     Acked,
     Due,
+    Farewell,
     Kind,
     Trim,
     encode_acks,
     encode_due,
+    encode_farewells,
     encode_reclaim,
     encode_trims,
 )
 from shoal_slice_node.core.rows.due_row import delayed_key
+from shoal_slice_node.core.rows.farewell_row import letter_key
 from shoal_slice_node.core.rows.ids import key_id, queue_id
 
 from .archives import SliceArchive, binds, declares, drops_unused, publishes, unbinds
@@ -67,6 +70,10 @@ def small_archive(root: Path) -> SliceArchive:
     archive.change(6_000, wire.Step(configures=wire.Configures(keys=[b"z"])))
     archive.add(99, 6_000, b"of a later version")
     archive.add(Kind.DUE, 6_000, encode_due([Due(delayed_key(6_000, 1), b"x"), Due(delayed_key(6_000, 2), b"y")]))
+    bye = wire.Farewells(queues=[b"anna", b"ben"], keys=[b"x", b"y"], chunks=[encode_chunk([b"bye"])] * 2, after_s=9)
+    archive.change(6_000, wire.Step(farewells=bye), wire.Step(farewells=wire.Farewells(queues=[b"ben"])))
+    said = [Farewell(b"q12345678", b"anna", b"x"), Farewell(letter_key(9, 0), b"", b"y")]
+    archive.add(Kind.FAREWELL, 6_000, encode_farewells(said, 11))
     archive.cut()
     return archive
 
@@ -101,6 +108,11 @@ def test_rows_say_what_the_records_say(spark: SparkSession, tmp_path: Path) -> N
         (9, "other", None, None, None, None, None, None, 0, 0),
         (10, "due", None, "x", x, None, None, None, 0, 0),
         (10, "due", None, "y", y, None, None, None, 0, 1),
+        (11, "farewell", "anna", "x", x, None, 1, 3, 0, 0),
+        (11, "farewell", "ben", "y", y, None, 1, 3, 0, 1),
+        (11, "farewell", "ben", None, None, None, None, None, 1, 0),
+        (12, "said", "anna", "x", x, 11, None, None, 0, 0),
+        (12, "said", None, "y", y, 11, None, None, 0, 1),
     ]
     key = lambda row: (row[0], row[8], row[9], str(row[3]))  # noqa: E731
     assert sorted(told(rows, *columns), key=key) == sorted(expected, key=key)

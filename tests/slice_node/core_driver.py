@@ -276,6 +276,15 @@ def configure(key: str, options: KeyOptions) -> wire.Step:
     return wire.Step(configures=wire.Configures(keys=[key.encode()], options=options.to_wire()))
 
 
+def farewell(*queues: str, key: str = "", body: bytes = b"", after_s: int = 0) -> wire.Step:
+    """Gives queues a farewell; without a key: takes theirs back."""
+    step = wire.Farewells(queues=[queue.encode() for queue in queues], after_s=after_s)
+    if key:
+        step.keys.extend([key.encode()] * len(queues))
+        step.chunks.extend([encode_chunk([body])] * len(queues))
+    return wire.Step(farewells=step)
+
+
 def drop(*queues: str) -> wire.Step:
     return drop_if(*queues)
 

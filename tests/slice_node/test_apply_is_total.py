@@ -39,6 +39,11 @@ BAD_STEPS = {
     "publish of an empty chunk": wire.Step(publishes=wire.Publishes(keys=[b"k"], chunks=[b""])),
     "configure of no key": wire.Step(configures=wire.Configures(keys=[b""])),
     "configure of a direct key": wire.Step(configures=wire.Configures(keys=[b"@q"])),
+    "farewell of no queue": wire.Step(farewells=wire.Farewells(queues=[b""])),
+    "farewell to no key": wire.Step(farewells=wire.Farewells(queues=[b"q"], keys=[b""], chunks=[CHUNK])),
+    "farewell of no chunk": wire.Step(farewells=wire.Farewells(queues=[b"q"], keys=[b"k"], chunks=[NOT_A_CHUNK])),
+    "farewells of uneven columns": wire.Step(farewells=wire.Farewells(queues=[b"q"], keys=[b"k"])),
+    "time of no farewell": wire.Step(farewells=wire.Farewells(queues=[b"q"], after_s=1)),
     "declare of no queue": wire.Step(declares=wire.Declares(queues=[b""])),
     "drop of no queue": wire.Step(drops=wire.Drops(queues=[b""])),
     "purge of no queue": wire.Step(purges=wire.Purges(queues=[b""])),
@@ -90,7 +95,10 @@ UNAPPLIABLE = {
     "expiry of a cut name": (Kind.EXPIRE, b"12345678" + b"12345678" + b"\x05abc"),
     "retries cut off": (Kind.RETRY, bytes(8) + bytes(37)),
     "due rows cut in a key": (Kind.DUE, b"\x09k"),
-    "due rows without a name": (Kind.DUE, b"\x01k"),
+    "due rows without a name": (Kind.DUE, b"\x02kk"),
+    "due rows cut in their head": (Kind.DUE, b"\x01" + bytes(7)),
+    "farewells cut in a key": (Kind.FAREWELL, bytes(8) + b"\x09q"),
+    "farewells without names": (Kind.FAREWELL, bytes(8) + b"\x01q"),
     "ownership of no partition": (Kind.OWNERSHIP, bytes(12)),
     "ownership cut off": (Kind.OWNERSHIP, b"1234"),
 }
@@ -137,6 +145,15 @@ def test_any_change_that_passes_the_check_is_applied() -> None:
                 wire.Step(unbinds=wire.Unbinds(queues=some, keys=many, discard=random.random() < 0.5)),
                 wire.Step(publishes=wire.Publishes(keys=[random.choice([*keys, b"@q", b"@gone"])], chunks=[CHUNK])),
                 wire.Step(declares=wire.Declares(queues=some, incarnations=[random.choice(numbers) for _ in some])),
+                wire.Step(
+                    farewells=wire.Farewells(
+                        queues=some,
+                        keys=[random.choice([*keys, b"@q", b"@gone"]) for _ in some],
+                        chunks=[CHUNK for _ in some],
+                        after_s=value % 90_000,
+                    )
+                ),
+                wire.Step(farewells=wire.Farewells(queues=some)),
                 wire.Step(drops=wire.Drops(queues=some, incarnations=[random.choice(numbers) for _ in some])),
                 wire.Step(
                     acks=wire.TransactionAcks(

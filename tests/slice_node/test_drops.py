@@ -15,7 +15,7 @@ from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, decode_change, encode_change
 from shoal_slice_node.core.limits import DROPPED_WITH_BINDINGS_MAX, EMPTY_BINDINGS_MAX, RECLAIM_COST_PER_TURN
 from shoal_slice_node.core.node.commit import Batch, Item
-from shoal_slice_node.core.node.requests import pull
+from shoal_slice_node.core.node.requests import attach, pull
 from shoal_slice_node.core.rows.small_rows import RECLAIM_QUEUE
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.tables.tables import ROW_TABLES
@@ -231,6 +231,30 @@ def test_a_queue_of_which_messages_are_pulled_is_in_use_until_they_are_acked_or_
     core.end_leases()
     core.pump()
     assert refusal(core.change(drop_if("q0", unused=True))) is None
+
+
+def test_a_session_that_attaches_a_queue_and_then_drops_it_if_unused_keeps_it() -> None:
+    """Also while the attach waits for its turn, when the drop is being written."""
+    core, _ = populated(2)
+    session = core.session()
+    requested = wire.Attach(queues=[b"q0"], handles=[1])
+    data = wire.Change(steps=[drop_if("q0", "q1", unused=True)]).SerializeToString()
+    found: list[Effects] = []
+    one, other = item(data, found), item(data, found)
+    other.attaches_before = session.asked.so_far()  # Before the attach was asked for: it may not count.
+    work = attach(core.node, session, requested)()
+    one.attaches_before = session.asked.so_far()
+    core.node.commit.submit(one)
+    core.commit()
+    assert exists(core, "q0") and not exists(core, "q1")
+    assert isinstance(refusal(wire.Outcome.FromString(found[0].outcome or b"")), Conflict)
+    finish(work)
+    core.dispatcher.detach(session, 1)
+    attach(core.node, session, requested)
+    core.node.commit.submit(other)
+    core.commit()
+    assert not exists(core, "q0")
+    core.check()
 
 
 def test_the_record_says_what_the_leader_decided() -> None:

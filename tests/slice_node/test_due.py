@@ -9,6 +9,7 @@ import pytest
 
 from shoal_contract.errors import OutOfRange, ResourceExhausted, Unroutable, from_wire
 from shoal_contract.journal_record import Record
+from shoal_contract.limits import NAME_BYTES_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
@@ -197,6 +198,19 @@ def test_without_a_binding_at_its_time_nothing_is_kept(core: Driver) -> None:
     core.wait(20)
     assert core.delayed == (0, 0) and core.state.kept.messages == 0
     check(core)
+
+
+def test_to_the_queue_of_the_longest_name(core: Driver) -> None:
+    """Its direct key is longer than other keys may be."""
+    name = "q" * NAME_BYTES_MAX
+    core.change(declare(name))
+    core.later("@" + name, b"x", after_ms=10)
+    core.wait(20)
+    assert core.delayed == (0, 0)
+    longest = core.session()
+    assert core.attach(longest, name)
+    core.settle()
+    assert [body for _, _, body in core.take(longest)] == [b"x"]
 
 
 def test_to_a_queue_itself(core: Driver) -> None:

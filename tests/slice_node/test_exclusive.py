@@ -8,7 +8,7 @@ from shoal_contract.errors import Conflict, Malformed, ResourceExhausted
 from shoal_contract.options import QueueOptions
 from shoal_contract.wire import common_pb2
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.dispatch import attach_room, registry
+from shoal_slice_node.core.dispatch import attach_room, registry, sessions
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.turns import finish
@@ -105,6 +105,53 @@ def test_a_client_that_comes_back_is_no_newer_than_the_one_that_came_meanwhile()
     assert told(again) and not told(tablet)
     assert core.attach(again, "q"), "it was told, and asks anew"
     assert told(tablet)
+
+
+@pytest.mark.parametrize("handed_out", [False, True])
+def test_a_word_that_does_not_reach_a_client_does_not_make_it_new(handed_out: bool) -> None:
+    """Its connection is lost, which the slice has not noticed when another client comes."""
+    core = made("newest")
+    phone, tablet = session_of(core, "phone"), session_of(core, "tablet")
+    core.attach(phone, "q")
+    core.attach(tablet, "q")
+    assert phone.to_send
+    if handed_out:
+        assert told(phone)  # To a transport that cannot bring it.
+    core.dispatcher.close(phone)
+    for _ in range(2):  # The second time, the word of its return is lost too.
+        again = session_of(core, "phone")
+        assert not core.attach(again, "q")
+        if handed_out:
+            assert told(again)
+        assert not told(tablet)
+    if not handed_out:
+        assert told(again)
+    assert core.attach(again, "q") and told(tablet), "it was told, and asks anew"
+
+
+@pytest.mark.parametrize("same_handle", [False, True])
+def test_a_client_that_detaches_what_it_was_told_of_is_new_when_it_comes(same_handle: bool) -> None:
+    core = made("newest")
+    phone, tablet = session_of(core, "phone"), session_of(core, "tablet")
+    core.attach(phone, "q", handle=7)
+    core.attach(tablet, "q")
+    assert told(phone)
+    if same_handle:
+        core.dispatcher.detach(phone, 7)
+        core.dispatcher.close(phone)
+        phone = session_of(core, "phone")
+    assert core.attach(phone, "q", handle=8) and told(tablet)
+
+
+def test_a_session_remembers_a_bounded_number_of_handles_of_which_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "ENDED_UNREAD_MAX", 3)
+    core = made("oldest")
+    core.attach(session_of(core, "old"), "q")
+    new = session_of(core, "new")
+    for handle in range(9):
+        core.attach(new, "q", handle=handle)
+        assert told(new)
+    assert list(new._told) == [6, 7, 8]
 
 
 def test_who_consumed_a_queue_is_remembered_for_a_bounded_number_of_queues(monkeypatch: pytest.MonkeyPatch) -> None:

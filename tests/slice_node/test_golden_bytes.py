@@ -18,12 +18,24 @@ from shoal_contract.journal_record import decode_record
 from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_slice_node.core.apply import records
 from shoal_slice_node.core.apply.queues import Queue
-from shoal_slice_node.core.apply.records import Acked, ChangeHead, Due, Expired, Fate, Kind, Reason, Retry, Trim
+from shoal_slice_node.core.apply.records import (
+    Acked,
+    ChangeHead,
+    Due,
+    Expired,
+    Farewell,
+    Fate,
+    Kind,
+    Reason,
+    Retry,
+    Trim,
+)
 from shoal_slice_node.core.delivery_counts import Counted, DeliveryCounts
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows import (
     detail_row,
     due_row,
+    farewell_row,
     history_row,
     key_row,
     log_row,
@@ -35,6 +47,7 @@ from shoal_slice_node.core.rows import (
 )
 from shoal_slice_node.core.rows.detail_row import Detail
 from shoal_slice_node.core.rows.due_row import DelayedCounts, DelayedRow, DueKey
+from shoal_slice_node.core.rows.farewell_row import FarewellCounts, FarewellRow, LetterRow
 from shoal_slice_node.core.rows.ids import key_id, number_of_id, queue_id
 from shoal_slice_node.core.rows.key_row import KeyRow
 from shoal_slice_node.core.rows.log_row import LogRow
@@ -332,10 +345,24 @@ RECORDS = [
     ),
     Golden(
         "DUE",
-        [Due(due_row.delayed_key(5, 6), b"anna"), Due(b"", b"")],
-        records.encode_due,
-        records.decode_due,
-        "11000000000000000570000000000000000604616e6e610000",
+        (7, [Due(due_row.delayed_key(5, 6), b"anna"), Due(due_row.delayed_key(5, 7, refused=9), b"")]),
+        lambda value: records.encode_due(value[1], value[0]),
+        lambda payload: (records.due_wall_ms(payload), records.decode_due(payload)),
+        "0100000000000000071100040000000000000005700000000000000006616e6e611100000000000000000005760000000000000007",
+    ),
+    Golden(
+        "DUE without a time",
+        (0, [Due(due_row.delayed_key(5, 6), b"anna"), Due(b"", b"")]),
+        lambda value: records.encode_due(value[1], value[0]),
+        lambda payload: (records.due_wall_ms(payload), records.decode_due(payload)),
+        "1100040000000000000005700000000000000006616e6e61000000",
+    ),
+    Golden(
+        "FAREWELL",
+        (4, [Farewell(b"q" + QUEUE, b"anna", b"room"), Farewell(b"", b"", b"")]),
+        lambda value: records.encode_farewells(value[1], value[0]),
+        records.decode_farewells,
+        "00000000000000040971000000000000010204616e6e610004726f6f6d00000000",
     ),
 ]
 
@@ -363,6 +390,35 @@ ROWS += [
     ),
     Golden(
         "log, the id of a delayed chunk", 7, due_row.delayed_id, lambda data: number_of_id(data), "ffff000000000007"
+    ),
+    Golden(
+        "farewell q",
+        FarewellRow(60, 9, b"room", b"chunk"),
+        farewell_row.encode_farewell,
+        farewell_row.decode_farewell,
+        "010000003c00000000000000090004726f6f6d6368756e6b",
+    ),
+    Golden("farewell q, its key", QUEUE, farewell_row.queue_key, farewell_row.queue_of, "710000000000000102"),
+    Golden(
+        "farewell l",
+        LetterRow(b"p" * 16, b"room", b"chunk"),
+        farewell_row.encode_letter,
+        farewell_row.decode_letter,
+        "02707070707070707070707070707070700004726f6f6d6368756e6b",
+    ),
+    Golden(
+        "farewell l, its key",
+        (9, 2),
+        lambda value: farewell_row.letter_key(*value),
+        farewell_row.decode_letter_key,
+        "6c000000000000000900000002",
+    ),
+    Golden(
+        "meta farewells",
+        FarewellCounts(2, 9),
+        farewell_row.encode_counts,
+        farewell_row.decode_counts,
+        "00000000000000020000000000000009",
     ),
 ]
 
@@ -406,7 +462,17 @@ def test_a_value_is_written_as_these_bytes_and_read_from_them(golden: Golden) ->
 def test_kinds_letters_and_names_stay_what_they_are() -> None:
     """They are the forms of what they name."""
     kinds = {kind.name: kind.value for kind in Kind}
-    assert kinds == {"CHANGE": 1, "ACKS": 2, "TRIM": 3, "RECLAIM": 4, "OWNERSHIP": 5, "EXPIRE": 6, "RETRY": 7, "DUE": 8}
+    assert kinds == {
+        "CHANGE": 1,
+        "ACKS": 2,
+        "TRIM": 3,
+        "RECLAIM": 4,
+        "OWNERSHIP": 5,
+        "EXPIRE": 6,
+        "RETRY": 7,
+        "DUE": 8,
+        "FAREWELL": 9,
+    }
     assert {fate.name: fate.value for fate in Fate} == {"AGAIN": 0, "DEAD": 1, "SENT": 2}
     assert {why.name: why.value for why in Reason} == {"NACK": 1, "TIMEOUT": 2, "LEFT": 3}
     letters = (small_rows.RECLAIM_KEY, small_rows.RECLAIM_QUEUE, small_rows.ACKS_CUT, small_rows.TRIMS_HELD)
@@ -414,5 +480,6 @@ def test_kinds_letters_and_names_stay_what_they_are() -> None:
     names = (small_rows.NEXT_QUEUE, small_rows.OWNED, small_rows.EPOCH, small_rows.ACKS_CUT_FORGOTTEN)
     assert names == (b"next_queue", b"owned", b"epoch", b"acks_cut")
     assert (small_rows.KEPT, small_rows.TIME, small_rows.HINT) == (b"kept", b"time", b"\x01")
+    assert (farewell_row.FAREWELLS, farewell_row.QUEUE, farewell_row.LETTER) == (b"farewells", b"q", b"l")
     assert (due_row.DELAYED, due_row.PUBLISH, history_row.ROW) == (b"delayed", b"p", b"\x01")
     assert (due_row.EXPIRE, due_row.EXPIRE_ROW, history_row.EXPIRING) == (b"x", b"\x01", b"\xff\xff")

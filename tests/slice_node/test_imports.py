@@ -13,7 +13,7 @@ from shoal_slice_node.core.read.memberships import Verifier, export_pages
 from shoal_slice_node.core.verbs.changes import parse_change, parse_import
 
 from .bulk_client import RUN, Memberships, imports, live_memberships
-from .core_driver import PARTITIONS, CoreDriver, bind, declare, drop, publish, unbind
+from .core_driver import PARTITIONS, CoreDriver, bind, declare, drop, publish, purge, unbind
 
 NAMES = [b"key-%d" % number for number in range(100)]
 
@@ -84,6 +84,16 @@ def test_bad_queues_are_refused_and_the_rest_is_taken() -> None:
     outcome = bring(core, {b"late": [b"k", b"a"], b"good": [b"a"]}, 9, 0, 0)
     assert [(at, type(error)) for at, error in refusals(outcome)] == [(0, OutOfRange)]
     assert exported(core) == {b"old": {b"k"}, b"good": {b"a"}}
+
+
+def test_an_import_from_an_offset_that_is_gone_is_refused() -> None:
+    """It has no way to say where the binding begins instead."""
+    core = CoreDriver()
+    core.change(declare("old"), bind("old", "k"), publish("k", b"x", b"y"), purge("old"))
+    core.settle()
+    outcome = bring(core, {b"late": [b"k"], b"later": [b"k"]}, 1, 3)
+    assert [(at, type(error)) for at, error in refusals(outcome)] == [(0, OutOfRange)]
+    assert exported(core) == {b"old": {b"k"}, b"later": {b"k"}}
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ def test_keys_take_turns_and_each_has_a_bounded_number_under_way() -> None:
     for number in range(LETTERS_PER_LINE + 2):
         lines.add(b"a", f"a{number}")
     lines.add(b"b", "b0")
-    assert lines.ready(0)
+    assert lines.ready(0) and lines.items == LETTERS_PER_LINE + 3
     first = taken(lines, 0)
     assert first[:3] == ["a0", "b0", "a1"] and len(first) == LETTERS_PER_LINE + 1
     lines.succeeded(b"a")
@@ -58,4 +58,4 @@ def test_a_line_without_letters_is_forgotten() -> None:
     lines.failed(b"b", "2", 0)
     assert taken(lines, LETTER_AGAIN_MS) == ["2"]
     lines.succeeded(b"b")
-    assert not lines._lines and not lines._open and not lines._pauses
+    assert not lines.items and not lines._lines and not lines._open and not lines._pauses

@@ -78,7 +78,7 @@ def test_a_queue_with_letters_and_no_session_is_not_live(core: Driver) -> None:
         core.again(session, 0, 9)
     core.dispatcher.close(session)
     core.maintain()
-    assert core.dispatcher.registry.returns.letters
+    assert core.dispatcher.registry.returns.letters.ready(core.now_ms)
     assert list(core.live(publish("k", b"now", live=True)).live) == [0]
     again = attached(core)
     assert list(core.live(publish("k", b"now", live=True)).live) == [1]

@@ -389,6 +389,7 @@ class OptionsMachine(DeltaMachine):
     def ticks(self, leases_over: bool) -> bool:
         """One tick, and what the model has of it. Returns whether a record did something."""
         unused = {queue for queue in self.model.queues if not self.used(queue)}
+        self.core.end_leases()  # Else they would end in turns after the tick, and be decided in the next one.
         found = self.core.maintain()
         self.model.tick(self.core.now_ms, DELAY_MS)
         self.publishes_due()
@@ -449,21 +450,21 @@ class OptionsMachine(DeltaMachine):
     @rule(fate=st.sampled_from(["sent", "sent", "lost on the way", "its answer is lost"]))
     def the_courier_goes(self, fate: str) -> None:
         letters = self.core.dispatcher.registry.returns.letters
-        letter = letters.take()
+        letter = letters.take(self.core.now_ms)
         if letter is None:
             return
         one, reason, times, body = _dead(Chunk.FromString(letter.chunk))
-        assert letter.key == FAR.encode() and self.model.letters[one] == reason
+        assert letter.key == FAR.encode() and self.model.letters[one] == reason, (one, self.model.letters[one], reason)
         assert times == self.model.counts[one] and body == self.model.keys[one.key].messages[one.offset]
         if fate == "lost on the way":
-            letters.not_sent(letter)
+            letters.not_sent(letter, self.core.now_ms)
             return
         assert self.elsewhere.setdefault(letter.producer, one) == one, "two letters have one producer"
         if fate == "sent":
             letters.sent(letter)
             self.sent.add(one)
         else:
-            letters.not_sent(letter)
+            letters.not_sent(letter, self.core.now_ms)
 
     @rule()
     def restarts(self) -> None:

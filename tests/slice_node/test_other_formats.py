@@ -27,10 +27,10 @@ READERS: list[Callable[[Path], object]] = [
     lambda node: JournalRepair(node, node / STORE_FOLDER),
 ]
 SAID = [
-    (b"4", "has format 4; this version reads format 9"),
-    (b"6", "has format 6; this version reads format 9"),  # The same tables, with keys with tags elsewhere.
-    (b"10", "has format 10; this version reads format 9"),
-    (None, "names no format, as those of the oldest versions; this version reads format 9"),
+    (b"4", "has format 4; this version reads format 10"),
+    (b"6", "has format 6; this version reads format 10"),  # The same tables, with keys with tags elsewhere.
+    (b"11", "has format 11; this version reads format 10"),
+    (None, "names no format, as those of the oldest versions; this version reads format 10"),
 ]
 
 

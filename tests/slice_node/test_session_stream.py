@@ -228,6 +228,20 @@ async def test_a_number_that_stands_for_another_request_is_refused(
     call.cancel()
 
 
+async def test_a_session_need_not_wait_for_its_attach_before_a_drop_of_what_is_unused(
+    stub: SliceServiceAsyncStub,
+) -> None:
+    queues = [b"q%d" % number for number in range(1000)]
+    session = await RawSession.open(stub)
+    await session.change(wire.Step(declares=wire.Declares(queues=queues)))
+    await session.write(wire.SessionRequest(attach=wire.Attach(queues=queues, handles=range(1, 1001))))
+    drops = wire.Drops(queues=[queues[-1]], if_unused=True)
+    with pytest.raises(Conflict, match="queue q999 is in use"):
+        await session.change(wire.Step(drops=drops))
+    await session.detach(1000)
+    await session.change(wire.Step(drops=drops))
+
+
 async def test_unary_calls_tell_what_is_wrong(stub: SliceServiceAsyncStub) -> None:
     async def error_of(call: grpc.aio.UnaryUnaryCall[object, object]) -> ShoalError:
         with pytest.raises(grpc.aio.AioRpcError) as caught:

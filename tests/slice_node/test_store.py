@@ -91,7 +91,7 @@ async def test_a_store_of_another_format_is_refused(tmp_path: Path) -> None:
     with environment.begin(write=True, db=table) as transaction:
         transaction.put(FORMAT_ROW, b"0")
     environment.close()
-    with pytest.raises(Conflict, match="format 0; this version reads format 9"):
+    with pytest.raises(Conflict, match="format 0; this version reads format 10"):
         await Store.open(tmp_path)
 
 

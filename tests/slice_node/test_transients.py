@@ -8,7 +8,7 @@ from shoal_contract.errors import Conflict, NoSuchQueue, ResourceExhausted
 from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import Expired, Kind, encode_expire
-from shoal_slice_node.core.dispatch import transients
+from shoal_slice_node.core.dispatch import left_clock
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.invariants.checksums import checksums
 from shoal_slice_node.core.node import requests
@@ -136,8 +136,8 @@ def test_messages_that_were_pulled_count_as_consumption(core: Driver) -> None:
 
 
 def test_more_queues_than_times_are_kept_end_later_and_all(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transients, "TRANSIENTS_LEFT_MAX", 20)
-    monkeypatch.setattr(transients, "TRANSIENTS_PER_TURN", 7)
+    monkeypatch.setattr(left_clock, "TRANSIENTS_LEFT_MAX", 20)
+    monkeypatch.setattr(left_clock, "TRANSIENTS_PER_TURN", 7)
     for number in range(100):
         core.transient(f"t{number}")
         core.maintain()
@@ -152,8 +152,8 @@ def test_more_queues_than_times_are_kept_end_later_and_all(core: Driver, monkeyp
 def test_queues_end_also_where_more_are_left_in_their_time_than_times_are_kept(
     core: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(transients, "TRANSIENTS_LEFT_MAX", 20)
-    monkeypatch.setattr(transients, "TRANSIENTS_PER_TURN", 7)
+    monkeypatch.setattr(left_clock, "TRANSIENTS_LEFT_MAX", 20)
+    monkeypatch.setattr(left_clock, "TRANSIENTS_PER_TURN", 7)
     for number in range(200):  # 60 are left in the time of each: 40 more than times are kept.
         core.transient(f"t{number}")
         core.wait(1000)
@@ -166,7 +166,7 @@ def test_queues_end_also_where_more_are_left_in_their_time_than_times_are_kept(
 
 
 def test_queues_with_a_long_time_do_not_keep_others_from_ending(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transients, "TRANSIENTS_LEFT_MAX", 20)
+    monkeypatch.setattr(left_clock, "TRANSIENTS_LEFT_MAX", 20)
     for number in range(40):
         core.change(declare(f"long{number}", expires_after_s=1_000_000))
         core.maintain()
@@ -177,7 +177,7 @@ def test_queues_with_a_long_time_do_not_keep_others_from_ending(core: Driver, mo
 
 
 def test_sessions_that_take_many_queues_again_cost_no_long_turn(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transients, "TRANSIENTS_TIMED_PER_TURN", 50)
+    monkeypatch.setattr(left_clock, "TRANSIENTS_TIMED_PER_TURN", 50)
     kept = core.dispatcher.transients
     core.transient(*(f"t{number}" for number in range(1000)))
     core.maintain()
@@ -186,7 +186,7 @@ def test_sessions_that_take_many_queues_again_cost_no_long_turn(core: Driver, mo
     consumer = core.consumer(*(f"t{number}" for number in range(1000)))
     for _ in range(3):
         core.wait(TIME_MS)
-        assert len(kept._line) == len(kept)
+        assert len(kept._clock._line) == len(kept)
     assert not len(kept)
     core.dispatcher.close(consumer)
     core.wait(TIME_MS - 1000)

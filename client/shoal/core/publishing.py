@@ -10,8 +10,8 @@ from shoal.limits import CHUNK_FRAMING_BYTES
 from shoal.messages import Receipt
 from shoal_contract.arguments import Body, check_bodies, check_body, check_headers, check_headers_of_each
 from shoal_contract.chunk import encode_chunk
-from shoal_contract.errors import TooLarge
-from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX
+from shoal_contract.errors import TooLarge, check_at_most
+from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, FAREWELL_BYTES_MAX
 from shoal_contract.names import Name
 
 
@@ -34,6 +34,13 @@ def single(
             what = f"body and headers for key {name!r}: {size_bytes} bytes; the limit is {CHUNK_BYTES_MAX}"
             raise TooLarge(what, subject="chunk bytes", limit=CHUNK_BYTES_MAX, value=size_bytes)
     return PublishSingles(name, key, data, fields, size_bytes, terms, deadline, waiter)
+
+
+def farewell_chunk(body: Body, headers: Mapping[str, Body] | None) -> bytes:
+    """Returns the chunk of a farewell. Raises TypeError, TooLarge, Malformed."""
+    chunk = encode_chunk([check_body(body)], [check_headers(headers)])
+    check_at_most("body and headers of a farewell, in bytes", len(chunk), FAREWELL_BYTES_MAX)
+    return chunk
 
 
 def batch(

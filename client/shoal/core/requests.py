@@ -1,5 +1,5 @@
-"""Defines the requests about queues in a Change frame, each with its waiter: declare, bind, unbind, drop, purge;
-and about keys: configure.
+"""Defines the requests about queues in a Change frame, each with its waiter: declare, bind, unbind, drop, purge,
+farewell; and about keys: configure.
 
 A request knows its step (requests of equal steps share one), its size, how to write itself into its step, and how to
 read its part of the outcome. It is written when it joins a frame, in the call that makes it: a request that cannot be
@@ -266,6 +266,30 @@ class ConfigureRequest(QueueRequest):
 
     def put(self, columns: Columns) -> None:
         columns[0].append(self.keys[0])
+
+
+class FarewellRequest(QueueRequest):
+    """Gives a queue a farewell; without `key` and `chunk`: takes it back. The answer is empty."""
+
+    __slots__ = ("_chunk",)
+    verb = "farewell"
+
+    def __init__(self, queue: bytes, key: bytes, chunk: bytes, after_s: int, deadline: float) -> None:
+        super().__init__((FarewellRequest, bool(key), after_s), queue, (key,) if key else (), deadline)
+        self.cost_bytes += len(chunk) + 4
+        self._chunk = chunk
+
+    def begin(self, step: wire.Step) -> Columns:
+        farewells = step.farewells
+        farewells.SetInParent()
+        farewells.after_s = self.kind[2]
+        return farewells.queues, farewells.keys, farewells.chunks
+
+    def put(self, columns: Columns) -> None:
+        columns[0].append(self.queue)
+        if self.keys:
+            columns[1].append(self.keys[0])
+            columns[2].append(self._chunk)
 
 
 class BindRequest(QueueRequest):

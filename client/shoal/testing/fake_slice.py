@@ -119,6 +119,7 @@ class FakeSlice:
             tasks.cancel()
             self._sessions.remove(session)
             self.state.release(session)
+            self.state.farewells.look()
             self.pump()
 
     async def Watch(  # noqa: N802 - gRPC's name
@@ -182,6 +183,7 @@ class FakeSlice:
             if request.WhichOneof("frame") in self.ignored:
                 continue
             answer = self._answer(session, request)
+            self.state.farewells.look()
             late = self.late_attached and request.HasField("attach")
             if late:
                 self.pump()

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from shoal.testing.fake_dead_letters import copy_of
+from shoal.testing.fake_farewells import FakeFarewells
 from shoal.testing.fake_queues import FakeQueues
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import Conflict, NotOwner, OutOfRange, ResourceExhausted, ShoalError, Unroutable
@@ -87,8 +88,9 @@ class FakeState:
         """Called for messages that are given: queue, key, first <= offset < end, session, and how often by now."""
         self.used: Callable[[bytes], bool] = lambda queue: False
         """Returns whether a session consumes a queue."""
+        self.farewells = FakeFarewells(lambda queue: self.used(queue), lambda *letter: self.send_letter(*letter))
         self.send_letter: Callable[[bytes, bytes], None] = self.take_letter
-        """Publishes a chunk to a dead-letter key, on whichever slice owns it."""
+        """Publishes a dead letter or a farewell, on whichever slice owns its key."""
         self._owner_of = owner_of
         self._version = version
 
@@ -156,6 +158,9 @@ class FakeState:
         elif step.HasField("configures"):
             for key in step.configures.keys:
                 yield 0, partial(self._configure, key, KeyOptions.of_wire(step.configures.options))
+        elif step.HasField("farewells"):
+            for number, queue in enumerate(step.farewells.queues):
+                yield 0, partial(self._farewell, queue, number, step.farewells)
         elif step.HasField("drops"):
             drops = step.drops
             for queue, incarnation in zip(drops.queues, drops.incarnations or [0] * len(drops.queues), strict=True):
@@ -205,6 +210,14 @@ class FakeState:
         self.keys.setdefault(key, Key()).options = options
         return [], []
 
+    def _farewell(self, queue: bytes, number: int, step: wire.Farewells) -> tuple[list[int], list[int]]:
+        home = self._owner_of(direct_key(queue))
+        if home != self.name:
+            raise NotOwner(f"slice {home} is the home of {show(queue)}", map_version=self._version(), owner=home)
+        self.queues.check(queue)
+        self.farewells.change(queue, number, step)
+        return [], []
+
     def _ack_in_change(self, queue: bytes, name: bytes, low: int, to: int) -> tuple[list[int], list[int]]:
         self.check_owner(name)
         self.queues.check(queue)
@@ -236,6 +249,7 @@ class FakeState:
     def _end(self, queue: bytes) -> None:
         for key in self.keys.values():
             key.bindings.pop(queue, None)
+        self.farewells.forget(queue)
         self.dropped.append(queue)
 
     def take_dropped(self) -> list[bytes]:
@@ -447,7 +461,7 @@ class FakeState:
         return True
 
     def take_letter(self, name: bytes, chunk: bytes) -> None:
-        """Publishes a dead letter, also to a key that is full."""
+        """Publishes a dead letter or a farewell, also to a key that is full."""
         key = self.keys.setdefault(name, Key())
         options, key.options = key.options, replace(key.options, capacity_messages=0, capacity_bytes=0)
         self._publish(name, chunk, mandatory=False)

@@ -198,7 +198,8 @@ class Change(_message.Message):
     ATOMIC_FIELD_NUMBER: _builtins.int
     atomic: _builtins.bool
     """A transaction: all of it is done, or nothing. If any request is refused, the answer is the error of the first one,
-    as for a frame that is refused whole, and the change leaves no trace. It may not have drops, purges and imports.
+    as for a frame that is refused whole, and the change leaves no trace. It may not have drops, purges, imports and
+    farewells.
     """
     @_builtins.property
     def steps(self) -> _containers.RepeatedCompositeFieldContainer[Global___Step]: ...
@@ -229,6 +230,7 @@ class Step(_message.Message):
     IMPORTS_FIELD_NUMBER: _builtins.int
     ACKS_FIELD_NUMBER: _builtins.int
     CONFIGURES_FIELD_NUMBER: _builtins.int
+    FAREWELLS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def declares(self) -> Global___Declares: ...
     @_builtins.property
@@ -247,6 +249,8 @@ class Step(_message.Message):
     def acks(self) -> Global___TransactionAcks: ...
     @_builtins.property
     def configures(self) -> Global___Configures: ...
+    @_builtins.property
+    def farewells(self) -> Global___Farewells: ...
     def __init__(
         self,
         *,
@@ -259,12 +263,13 @@ class Step(_message.Message):
         imports: Global___Imports | None = ...,
         acks: Global___TransactionAcks | None = ...,
         configures: Global___Configures | None = ...,
+        farewells: Global___Farewells | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "configures", b"configures", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "configures", b"configures", "declares", b"declares", "drops", b"drops", "farewells", b"farewells", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "configures", b"configures", "declares", b"declares", "drops", b"drops", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "configures", b"configures", "declares", b"declares", "drops", b"drops", "farewells", b"farewells", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["declares", "binds", "unbinds", "publishes", "drops", "purges", "imports", "acks", "configures"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["declares", "binds", "unbinds", "publishes", "drops", "purges", "imports", "acks", "configures", "farewells"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
@@ -555,6 +560,47 @@ class Configures(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Configures: _TypeAlias = Configures  # noqa: Y015
+
+@_typing.final
+class Farewells(_message.Message):
+    """Gives queues farewells, or takes them back; one request for each queue, at its home. A farewell is a message that is
+    kept with its queue, at most one, and published once no session has consumed the queue for a time, or when the queue
+    expires. Then it is gone. A new one takes the place of the old one. It goes with a queue that is dropped.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUES_FIELD_NUMBER: _builtins.int
+    KEYS_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    AFTER_S_FIELD_NUMBER: _builtins.int
+    after_s: _builtins.int
+    """For so long no session must have consumed the queue; 0: the farewell is published as soon as the last one left."""
+    @_builtins.property
+    def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
+    @_builtins.property
+    def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """To which key each farewell is published. None, and no chunks: the queues' farewells are taken back, if there are any."""
+
+    @_builtins.property
+    def chunks(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """A serialized Chunk of one message for each queue."""
+
+    def __init__(
+        self,
+        *,
+        queues: _abc.Iterable[_builtins.bytes] | None = ...,
+        keys: _abc.Iterable[_builtins.bytes] | None = ...,
+        chunks: _abc.Iterable[_builtins.bytes] | None = ...,
+        after_s: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_s", b"after_s", "chunks", b"chunks", "keys", b"keys", "queues", b"queues"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Farewells: _TypeAlias = Farewells  # noqa: Y015
 
 @_typing.final
 class TransactionAcks(_message.Message):
@@ -954,7 +1000,10 @@ Global___SessionResponse: _TypeAlias = SessionResponse  # noqa: Y015
 
 @_typing.final
 class Ended(_message.Message):
-    """Says of one handle that another session consumes its queue, or may."""
+    """Says of one handle that another session consumes its queue, or may. A client that then detaches the handle, or attaches
+    the queue again on the same session, counts as new; else the slice takes it that the word was lost with the connection,
+    and where the newest session has the queue, the client does not get it back from one that came meanwhile.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1805,6 +1854,51 @@ class ConfigureResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ConfigureResponse: _TypeAlias = ConfigureResponse  # noqa: Y015
+
+@_typing.final
+class FarewellRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    QUEUE_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
+    AFTER_S_FIELD_NUMBER: _builtins.int
+    queue: _builtins.bytes
+    key: _builtins.bytes
+    """As in Farewells. No key and no chunk: the farewell is taken back."""
+    after_s: _builtins.int
+    @_builtins.property
+    def chunk(self) -> _common_pb2.Chunk: ...
+    def __init__(
+        self,
+        *,
+        queue: _builtins.bytes = ...,
+        key: _builtins.bytes = ...,
+        chunk: _common_pb2.Chunk | None = ...,
+        after_s: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_s", b"after_s", "chunk", b"chunk", "key", b"key", "queue", b"queue"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FarewellRequest: _TypeAlias = FarewellRequest  # noqa: Y015
+
+@_typing.final
+class FarewellResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FarewellResponse: _TypeAlias = FarewellResponse  # noqa: Y015
 
 @_typing.final
 class DescribeRequest(_message.Message):

@@ -95,6 +95,11 @@ class SliceServiceStub:
                 request_serializer=shoal_dot_v1_dot_slice__pb2.ConfigureRequest.SerializeToString,
                 response_deserializer=shoal_dot_v1_dot_slice__pb2.ConfigureResponse.FromString,
                 _registered_method=True)
+        self.Farewell = channel.unary_unary(
+                '/shoal.v1.SliceService/Farewell',
+                request_serializer=shoal_dot_v1_dot_slice__pb2.FarewellRequest.SerializeToString,
+                response_deserializer=shoal_dot_v1_dot_slice__pb2.FarewellResponse.FromString,
+                _registered_method=True)
         self.Watch = channel.unary_stream(
                 '/shoal.v1.SliceService/Watch',
                 request_serializer=shoal_dot_v1_dot_slice__pb2.WatchRequest.SerializeToString,
@@ -181,6 +186,12 @@ class SliceServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Farewell(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Watch(self, request, context):
         """First the state, then its changes, for as long as the client reads: the members of a key, or counts of all keys
         under a prefix that this slice owns.
@@ -251,6 +262,11 @@ def add_SliceServiceServicer_to_server(servicer, server):
                     servicer.Configure,
                     request_deserializer=shoal_dot_v1_dot_slice__pb2.ConfigureRequest.FromString,
                     response_serializer=shoal_dot_v1_dot_slice__pb2.ConfigureResponse.SerializeToString,
+            ),
+            'Farewell': grpc.unary_unary_rpc_method_handler(
+                    servicer.Farewell,
+                    request_deserializer=shoal_dot_v1_dot_slice__pb2.FarewellRequest.FromString,
+                    response_serializer=shoal_dot_v1_dot_slice__pb2.FarewellResponse.SerializeToString,
             ),
             'Watch': grpc.unary_stream_rpc_method_handler(
                     servicer.Watch,
@@ -582,6 +598,33 @@ class SliceService:
             '/shoal.v1.SliceService/Configure',
             shoal_dot_v1_dot_slice__pb2.ConfigureRequest.SerializeToString,
             shoal_dot_v1_dot_slice__pb2.ConfigureResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Farewell(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/shoal.v1.SliceService/Farewell',
+            shoal_dot_v1_dot_slice__pb2.FarewellRequest.SerializeToString,
+            shoal_dot_v1_dot_slice__pb2.FarewellResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -51,6 +51,7 @@ class SliceServiceStub:
     Purge: _grpc.UnaryUnaryMultiCallable[_slice_pb2.PurgeRequest, _slice_pb2.PurgeResponse]
     """Until all of the queue's backlog on this slice is dropped."""
     Configure: _grpc.UnaryUnaryMultiCallable[_slice_pb2.ConfigureRequest, _slice_pb2.ConfigureResponse]
+    Farewell: _grpc.UnaryUnaryMultiCallable[_slice_pb2.FarewellRequest, _slice_pb2.FarewellResponse]
     Watch: _grpc.UnaryStreamMultiCallable[_slice_pb2.WatchRequest, _slice_pb2.WatchResponse]
     """First the state, then its changes, for as long as the client reads: the members of a key, or counts of all keys
     under a prefix that this slice owns.
@@ -76,6 +77,7 @@ class SliceServiceAsyncStub(SliceServiceStub):
     Purge: _aio.UnaryUnaryMultiCallable[_slice_pb2.PurgeRequest, _slice_pb2.PurgeResponse]  # type: ignore[assignment]
     """Until all of the queue's backlog on this slice is dropped."""
     Configure: _aio.UnaryUnaryMultiCallable[_slice_pb2.ConfigureRequest, _slice_pb2.ConfigureResponse]  # type: ignore[assignment]
+    Farewell: _aio.UnaryUnaryMultiCallable[_slice_pb2.FarewellRequest, _slice_pb2.FarewellResponse]  # type: ignore[assignment]
     Watch: _aio.UnaryStreamMultiCallable[_slice_pb2.WatchRequest, _slice_pb2.WatchResponse]  # type: ignore[assignment]
     """First the state, then its changes, for as long as the client reads: the members of a key, or counts of all keys
     under a prefix that this slice owns.
@@ -170,6 +172,13 @@ class SliceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _slice_pb2.ConfigureRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_slice_pb2.ConfigureResponse, _abc.Awaitable[_slice_pb2.ConfigureResponse]]: ...
+
+    @_abc_1.abstractmethod
+    def Farewell(
+        self,
+        request: _slice_pb2.FarewellRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_slice_pb2.FarewellResponse, _abc.Awaitable[_slice_pb2.FarewellResponse]]: ...
 
     @_abc_1.abstractmethod
     def Watch(

@@ -66,6 +66,22 @@ async def publish(
         output.say(f"no queue is bound to {key}: the message is not kept")
 
 
+async def farewell(at: str, queue: str, key: str | None, body: str | None, after_s: int, as_json: bool) -> None:
+    """Gives a queue a farewell. `key` None: takes it back. `body` None: all of standard input."""
+    async with connect(at) as broker:
+        if key is None:
+            await broker.farewell(queue)
+        else:
+            data = await asyncio.to_thread(sys.stdin.buffer.read) if body is None else body.encode()
+            await broker.farewell(queue, key, data, after_s=after_s)
+    if as_json:
+        output.say_json({"queue": queue, "key": key, "after_s": after_s})
+    elif key is None:
+        output.say(f"queue {queue} has no farewell")
+    else:
+        output.say(f"to {key}, once no session has consumed {queue} for {output.count(after_s, 'second')}")
+
+
 async def pull(at: str, queue: str, messages: int, peek: bool, as_json: bool) -> None:
     """Prints messages before it acks them, so that messages lost in a broken pipe are delivered again."""
     async with connect(at) as broker:

@@ -18,6 +18,7 @@ from shoal_contract.arguments import (
     CAPACITY_BYTES,
     CAPACITY_MESSAGES,
     EXPIRES_AFTER_S,
+    FAREWELL_AFTER_S,
     HISTORY_AGE_S,
     HISTORY_MESSAGES,
     LEASE_MS,
@@ -231,6 +232,16 @@ class Sent(MessageBody):
     model_config = example(body="hello")
     live: Annotated[bool, Field(description=_LIVE)] = False
     ttl_ms: Ttl = 0
+
+
+class Farewell(MessageBody):
+    model_config = example(key="group-7", body="anna went offline", after_s=30)
+    key: Annotated[NameText | None, Field(description="where it is published")] = None
+    key_encoded: NameEncoded | None = None
+    after_s: Annotated[
+        int,
+        Field(ge=0, le=FAREWELL_AFTER_S.high, description="for so many seconds no session must consume the queue"),
+    ] = 0
 
 
 class MessageOfBatch(MessageBody):

@@ -1,4 +1,5 @@
-"""Queues, bindings and options of keys: declare, configure, bind, unbind, describe, drop, purge."""
+"""Queues, bindings and options of keys: declare, configure, bind, unbind, describe, farewell, drop,
+purge."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from fastapi import APIRouter, Query, Response
 import shoal
 from shoal_contract.errors import NoSuchQueue
 from shoal_contract.names import Name, encode_name, show
-from shoal_ops.http import models, names
+from shoal_ops.http import messages, models, names
 from shoal_ops.http.parameters import KeyName, QueueName, TheGateway
 
 router = APIRouter(tags=["queues"])
@@ -87,6 +88,25 @@ async def drop_queue(
 async def purge_queue(gateway: TheGateway, queue: QueueName) -> models.Purged:
     """Drops a queue's backlog; it stays bound."""
     return models.Purged(messages=await gateway.broker.purge(queue))
+
+
+@router.put("/v1/queues/{queue}/farewell", status_code=204, response_class=Response)
+async def set_farewell(gateway: TheGateway, queue: QueueName, wanted: models.Farewell) -> None:
+    """Gives a queue a farewell, in the place of the one that it has: a message that is published once no session has
+    consumed the queue for a time."""
+    await gateway.broker.farewell(
+        queue,
+        names.given("key", wanted.key, wanted.key_encoded),
+        messages.body_of(wanted.body, wanted.body_base64),
+        headers=messages.headers_of(wanted.headers, wanted.headers_base64),
+        after_s=wanted.after_s,
+    )
+
+
+@router.delete("/v1/queues/{queue}/farewell", status_code=204, response_class=Response)
+async def take_farewell_back(gateway: TheGateway, queue: QueueName) -> None:
+    """Takes a queue's farewell back; there may be none."""
+    await gateway.broker.farewell(queue)
 
 
 @router.put("/v1/keys/{key}", status_code=204, response_class=Response)

@@ -22,6 +22,7 @@ from shoal_slice_node.core.apply.records import (
     decode_change,
     decode_due,
     decode_expire,
+    decode_farewells,
     decode_ownership,
     decode_retries,
     decode_trims,
@@ -42,6 +43,7 @@ _BY_RECORD: dict[int, str] = {
     Kind.EXPIRE: "expire",
     Kind.RETRY: "retry",
     Kind.DUE: "due",
+    Kind.FAREWELL: "said",
 }
 
 
@@ -212,6 +214,17 @@ class Rows:
         run = _plain(record, "due", len(keys))
         self._append(run, keys=keys, partitions=self._partitions_of(keys))
 
+    def _said(self, record: Record) -> None:
+        decided_lsn, farewells = decode_farewells(record.payload)
+        keys = [farewell.key for farewell in farewells]
+        self._append(
+            _plain(record, "said", len(keys)),
+            keys=keys,
+            queues=[farewell.queue or None for farewell in farewells],
+            partitions=self._partitions_of(keys),
+            offsets=[decided_lsn] * len(keys),
+        )
+
     def _reclaim(self, record: Record) -> None:
         self._append(_plain(record, "reclaim", 1))
 
@@ -227,6 +240,7 @@ _RECORDS: dict[str, Callable[[Rows, Record], None]] = {
     "expire": Rows._expire,
     "retry": Rows._retries,
     "due": Rows._due,
+    "said": Rows._said,
     "other": Rows._other,
 }
 

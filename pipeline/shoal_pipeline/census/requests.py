@@ -27,7 +27,7 @@ from shoal_pipeline.census.ownership import Owned, with_owned
 from shoal_pipeline.limits import ARROW_ROWS
 
 MEMBERSHIP_KINDS = ("declare", "bind", "unbind", "import", "drop", "expire")
-_LEFT_OUT = ("ack", "trim", "reclaim", "due", "configure")
+_LEFT_OUT = ("ack", "trim", "reclaim", "due", "configure", "farewell", "said")
 """Kinds that say nothing of memberships, and are most of an archive's rows."""
 CHANGES = StructType(
     [

@@ -106,7 +106,7 @@ class Broker:
             options.own_bytes,
             unread or Unread(),
         )
-        letters = self.dispatcher.registry.returns.letters
+        letters = (self.dispatcher.registry.returns.letters, self.dispatcher.farewells.letters)
         self.courier = Courier(letters, self.commit_loop.between_records, self.check_may_answer)
         self._pump_wake = asyncio.Event()
         self._tasks = Tasks("broker", on_failure)
@@ -121,7 +121,7 @@ class Broker:
         self._tasks.start("ticks", self._tick())
         self._tasks.start("journal room", self.journal_room.run())
         self._tasks.start("memory", self.watchman.run())
-        self._tasks.start("dead letters", self.courier.run())
+        self._tasks.start("letters", self.courier.run())
 
     async def stop(self, settle_s: float = 0) -> None:
         """Stops the leading role; returns when nothing of it runs, and no write to the journal is under way.

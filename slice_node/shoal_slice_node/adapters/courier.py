@@ -1,11 +1,12 @@
-"""Brings dead letters to the slices that own their keys: publishes each there, and tells the node when it is there.
+"""Brings letters to the slices that own their keys: publishes each there, and tells the node when it is there.
 
 However often a letter is sent, there is one copy: it has a producer of its own, and its slice answers a repeat with the
 first answer. A refusal is an answer too: after one, the letter is sent with the next number. So at most one number is
 ever accepted: none follows one that was not refused. A new leader, which does not know the number, is told it.
 
-Not here: which messages become letters (core/dispatch/returns), what is in them (core/dispatch/letters), which of them
-is next, and how long others pause (core/dispatch/letter_lines).
+Letters are dead letters, and farewells. Not here: what becomes a letter (core/dispatch/returns, core/apply/farewells),
+what is in it (core/dispatch/letters, core/dispatch/farewells), which of them is next, and how long others pause
+(core/dispatch/letter_lines).
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc.aio
 
@@ -38,7 +39,7 @@ from shoal_slice_node.adapters.limits import (
     COURIER_NUMBERS_MAX,
     COURIER_TOLD_MAX,
 )
-from shoal_slice_node.core.dispatch.letters import FIRST_SEQUENCE, Letter, Letters
+from shoal_slice_node.core.dispatch.letters import FIRST_SEQUENCE
 
 if TYPE_CHECKING:
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
@@ -57,10 +58,35 @@ class _Leader:
     failure: ShoalError | None = None
 
 
+class Letter(Protocol):
+    """Describes what is published, at which key, and by which producer."""
+
+    @property
+    def key(self) -> bytes: ...
+
+    @property
+    def producer(self) -> bytes: ...
+
+    @property
+    def chunk(self) -> bytes: ...
+
+
+class Letters(Protocol):
+    """Gives letters of one kind, and is told what became of each. `now_ms`: the time of a clock that only grows."""
+
+    def ready(self, now_ms: int) -> bool: ...
+
+    def take(self, now_ms: int) -> Letter | None: ...
+
+    def sent(self, letter: Any) -> None: ...
+
+    def not_sent(self, letter: Any, now_ms: int) -> None: ...
+
+
 class Courier:
     """Sends letters, COURIER_LETTERS at a time, until they are answered."""
 
-    def __init__(self, letters: Letters, between_records: WholeRecords, may_send: Callable[[], None]) -> None:
+    def __init__(self, letters: Sequence[Letters], between_records: WholeRecords, may_send: Callable[[], None]) -> None:
         """`may_send`: raises Fenced once this node may not lead any more."""
         self._letters = letters
         self._between_records = between_records
@@ -70,6 +96,8 @@ class Courier:
         """By address: leaders in the view that had a letter."""
         self._numbers: OrderedDict[bytes, int] = OrderedDict()
         """By producer: the number for a letter that was refused. At most COURIER_NUMBERS_MAX."""
+        self._turn = 0
+        """Which kind of letters was asked last."""
         self._wake = asyncio.Event()
         self._taking = asyncio.Lock()
         """Others have the loop between two letters that are made."""
@@ -82,7 +110,8 @@ class Courier:
 
     def look(self) -> None:
         """Wakes the courier if letters may be sent. Must be called from time to time."""
-        if self._letters.ready(steady_ms()):
+        now_ms = steady_ms()
+        if any(letters.ready(now_ms) for letters in self._letters):
             self._wake.set()
 
     async def run(self) -> None:
@@ -103,18 +132,29 @@ class Courier:
             async with self._taking:
                 await asyncio.sleep(0)
                 await self._between_records.wait()
-                letter = self._letters.take(steady_ms())
-            if letter is None:
+                taken = self._take()
+            if taken is None:
                 self._wake.clear()
                 await self._wake.wait()
                 continue
+            letters, letter = taken
             failure = await self._send(letter)
             await self._between_records.wait()
             if failure is None:
-                self._letters.sent(letter)
+                letters.sent(letter)
             else:
-                self._letters.not_sent(letter, steady_ms())
+                letters.not_sent(letter, steady_ms())
             self._tell(letter.key, failure)
+
+    def _take(self) -> tuple[Letters, Letter] | None:
+        """Takes a letter, of each kind in turn. Returns None if none may be sent now."""
+        for _ in self._letters:
+            self._turn = (self._turn + 1) % len(self._letters)
+            letters = self._letters[self._turn]
+            letter = letters.take(steady_ms())
+            if letter is not None:
+                return letters, letter
+        return None
 
     async def _send(self, letter: Letter) -> ShoalError | None:
         """Sends a letter, unless its slice answers nothing. Returns why it is not known to be there; None: it is."""
@@ -176,7 +216,8 @@ class Courier:
         elif self._told.get(key) is not type(failure) and (key in self._told or len(self._told) < COURIER_TOLD_MAX):
             self._told[key] = type(failure)
             _log.warning(
-                "dead letters for another slice wait, and are sent again: %s. Their messages stay in their queues",
+                "dead letters or farewells for another slice wait, and are sent again: %s. Until then this slice keeps"
+                " them",
                 failure.message,
             )
 

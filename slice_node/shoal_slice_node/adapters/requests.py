@@ -11,6 +11,7 @@ from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.limits import DESCRIBED_BYTES_MAX, LARGE_ANSWER_BYTES
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.records import ChangeHead, Kind, encode_change
+from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.live_changes import publish_live
 from shoal_slice_node.core.node.requests import as_shoal_error
@@ -28,9 +29,11 @@ def submit_change(
     checked: Checked,
     answer: Answered,
     large_bytes: int = 0,
+    session: Session | None = None,
 ) -> None:
     """Journals and applies a change. `answer` is called once the change is durable and applied. `checked`: the parsed
-    form of `data`. `large_bytes`: the bytes that it holds in the room of large frames.
+    form of `data`. `large_bytes`: the bytes that it holds in the room of large frames. `session`: whose change it is;
+    None: of a unary call.
 
     Raises ResourceExhausted while the slice takes no changes.
     """
@@ -55,6 +58,8 @@ def submit_change(
         answer(broker.refusal(sequence, error))
 
     item = Item(Kind.CHANGE, encode_change(head, data), applied, failed, checked, checked.operations, large_bytes)
+    if session is not None and checked.leader_decides:
+        item.attaches_before = session.asked.so_far()
     broker.commit_loop.submit(item, source.connection)
 
 

@@ -166,7 +166,7 @@ class SessionStream:
         def answer(answer: wire.Answer) -> None:
             self._answers.add(answer, weight + more)
 
-        requests.submit_change(self._broker, self._source, head, data, checked, answer, large_bytes)
+        requests.submit_change(self._broker, self._source, head, data, checked, answer, large_bytes, self._session)
         self._answers.expect(more)
 
     def _acks(self, sequence: int, acks: wire.Acks, answer: Callable[[wire.Answer], None]) -> None:

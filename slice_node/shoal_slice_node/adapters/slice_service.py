@@ -140,6 +140,14 @@ class SliceService:
         await self._change(call, wire.Step(configures=configures))
         return wire.ConfigureResponse()
 
+    async def farewell(self, request: wire.FarewellRequest, call: Call) -> wire.FarewellResponse:
+        farewells = wire.Farewells(queues=[request.queue], after_s=request.after_s)
+        if request.key or request.HasField("chunk"):
+            farewells.keys.append(request.key)
+            farewells.chunks.append(request.chunk.SerializeToString())
+        await self._change(call, wire.Step(farewells=farewells))
+        return wire.FarewellResponse()
+
     async def pull(self, request: wire.PullRequest, call: Call) -> wire.PullResponse:
         work = node_requests.pull(
             self._broker.node, self._session, request.pull, PULL_LEASE_MS_DEFAULT, PULL_LEASE_MS_MAX
@@ -244,6 +252,7 @@ def slice_handlers(broker: Broker, admission: Admission) -> Sequence[grpc.Generi
         "Drop": Unary(wire.DropRequest, service.drop),
         "Purge": Unary(wire.PurgeRequest, service.purge),
         "Configure": Unary(wire.ConfigureRequest, service.configure),
+        "Farewell": Unary(wire.FarewellRequest, service.farewell, {3: {2: {1: {}}}}),
         "Describe": Unary(wire.DescribeRequest, service.describe, {1: {}}),
     }
     streams: dict[str, grpc.RpcMethodHandler[Any, Any]] = {

@@ -123,8 +123,8 @@ EXPIRED_PER_RECORD_MAX: Final = 500
 """Transient queues that one EXPIRE record drops: about 5 ms, and their bindings up to DROP_BINDINGS_MAX."""
 
 TRANSIENTS_LEFT_MAX: Final = 200_000
-"""Transient queues that a leader keeps a time for, each about 250 bytes. Queues beyond them share slots, and are found
-by walks over the tables: they end a little later."""
+"""Transient queues, and as many queues with a farewell, that a leader keeps a time for, each about 250 bytes. Queues
+beyond them share slots, and are found by walks over the tables: they end a little later."""
 
 TRANSIENT_SLOTS: Final = 1 << 20
 """Times that transient queues share if there are more of them: 8 MiB. Queues are numbered one after the other, so with
@@ -139,6 +139,27 @@ queue that was left and waits for its time ends later by as much."""
 
 TRANSIENT_WALK_REST_MS: Final = 10_000
 """The rest between two walks over the transient queues that have no time of their own."""
+
+LEFT_STALE_MAX: Final = 1_000
+"""Times that are over because a farewell was set anew, and stand in line until the next rebuild."""
+
+FAREWELLS_BYTES_MAX: Final = 4 << 30
+"""Bytes that the farewells of a slice take, with their keys: they stay on its disk as long as their queues."""
+
+FAREWELLS_BYTES_PER_RECORD: Final = 4 << 20
+"""Bytes of farewells that one FAREWELL or EXPIRE record publishes: as a DUE record. The last one may exceed it. Their
+number is that of EXPIRED_PER_RECORD_MAX."""
+
+LETTERS_WAITING_MAX: Final = 10_000
+"""Letters that another slice did not take, noted in memory to be sent again, about 100 bytes each. While there are so
+many, no others are tried."""
+
+LETTERS_PER_STEP: Final = 16
+"""Letters that are looked at in one step for one that may be sent, each of up to a chunk."""
+
+LETTERS_PER_RECORD_MAX: Final = 500
+"""Letters that one FAREWELL record takes away, once they are where they belong: under 2 ms."""
+
 DELAY_MS_MAX: Final = 366 * 86_400_000
 """How far ahead a publish may be delayed: a year. A later time is most likely one in another unit."""
 
@@ -155,7 +176,9 @@ DUE_EARLY_NOTED_MAX: Final = 10_000
 """Rows noted in memory that came in before those that were looked at already; with more, the table is scanned anew."""
 
 DUE_AGAIN_MS: Final = 60_000
-"""After this time a delayed publish is looked at again whose key is another slice's when it is due, or is full."""
+DUE_AGAIN_MS_MAX: Final = 3_600_000
+"""After this time a delayed publish is looked at again whose key is another slice's when it is due, or is full; after
+each further look after twice that time, at most an hour. A million of them cost half a minute each time."""
 
 HISTORY_ROWS_PER_LOOK: Final = 32
 HISTORY_BYTES_PER_LOOK: Final = 256 << 10
@@ -332,7 +355,7 @@ newest."""
 
 ENDED_UNREAD_MAX: Final = 1_000
 """Handles of a session that were ended and not yet told: about 1 KiB each. Beyond, attaches are refused until the
-client has read."""
+client has read. As many that were told are remembered until the client detaches or uses them."""
 
 LIVE_LOOKS_MAX: Final = 16
 """Sessions of one queue that are asked for room for a live chunk. If none of them has any, the queue loses it."""

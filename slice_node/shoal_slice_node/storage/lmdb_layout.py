@@ -3,7 +3,7 @@
     rows tables       key -> value
     binding, ended    group -> members of 8 bytes        DUPSORT, DUPFIXED
     log               key id (8) | first offset (8, big-endian) | part (2, big-endian) -> up to LOG_PART_BYTES_MAX bytes
-    store             b"format" -> b"8"      b"lsn" -> checkpoint LSN (8, big-endian)
+    store             b"format" -> b"10"      b"lsn" -> checkpoint LSN (8, big-endian)
                       b"table_forms" -> the forms of TABLE_FORMS, as "TABLE=FORM ..."
                       b"identity" -> whose data it is (shoal_contract.data_identity); absent: not said
 
@@ -30,7 +30,7 @@ from shoal_slice_node.storage.disk_errors import FULL
 from shoal_slice_node.storage.limits import STORE_BYTES_MAX, STORE_READERS_MAX
 from shoal_slice_node.storage.mapped_memory import LMDB_FILE, fits_memory
 
-FORMAT: Final = b"9"
+FORMAT: Final = b"10"
 """Another placing of keys (shoal_contract.partition_hash) is another format, too: rows of keys begin with the
 partition, so a key that is placed elsewhere would not be found."""
 STORE: Final = "store"

@@ -113,6 +113,18 @@ def test_publish_to_many_keys_answers_each(http: httpx.Client) -> None:
     assert ok(http.get("/v1/queues/many-a"))["messages"] == 1, "bad input publishes nothing"
 
 
+def test_a_queue_says_farewell(http: httpx.Client) -> None:
+    ok(http.post("/v1/queues", json={"queues": ["bye-a", "bye-b"]}))
+    ok(http.put("/v1/queues/bye-b/bindings/bye-1"))
+    wanted = {"key": "bye-1", "body": "a went offline", "headers": {"who": "a"}}
+    assert http.put("/v1/queues/bye-a/farewell", json=wanted | {"after_s": 86_400}).status_code == 204
+    for _ in range(2):
+        assert http.delete("/v1/queues/bye-a/farewell").status_code == 204
+    assert http.put("/v1/queues/bye-a/farewell", json=wanted).status_code == 204
+    (found,) = pull(http, "bye-b", wait_s=20)
+    assert (found["id"], found["body"], found["headers"]) == ("bye-1+1", "a went offline", {"who": "a"})
+
+
 def test_publishes_wait_for_their_time(http: httpx.Client) -> None:
     ok(http.put("/v1/queues/wait-a"))
     ok(http.put("/v1/queues/wait-a/bindings/wait-1"))

@@ -198,20 +198,23 @@ def check_done_ranges(state: State, queue: Queue, full_names: list[bytes]) -> No
         )
 
 
-def check_offsets(state: State, queue: Queue, full_names: list[bytes], offset: int) -> None:
-    """Checks that `offset` is no higher than each key's next one. Below a key's low the binding begins at the low. A
-    key that is bound already stays as it is. Raises OutOfRange."""
+def check_offsets(state: State, queue: Queue, full_names: list[bytes], offset: int, exact: bool = False) -> None:
+    """Checks that `offset` is no higher than each key's next one. Below a key's low the binding begins at the low;
+    `exact`: is refused. A key that is bound already stays as it is. Raises OutOfRange."""
     for full_name in full_names:
         row = state.tables.key.get(full_name)
         key = None if row is None else decode_key(row)
         if key and key.id in queue.bucket(key.id).starts:
             continue
         low, head = (key.low, key.head) if key else (0, 0)
-        if key is None or offset > head:
+        if key is None or offset > head or (exact and offset < low):
             kept = f"{low} to {head}" if key else "none: the key has no messages"
             shown = state.refusals.shown(full_name[NAME])
             raise OutOfRange(
-                f"key {shown}: offset {offset} asked for; there are {kept}", subject=shown, limit=head, value=offset
+                f"key {shown}: offset {offset} asked for; there are {kept}",
+                subject=shown,
+                limit=head if offset > head else low,
+                value=offset,
             )
 
 

@@ -15,6 +15,7 @@ from shoal_contract.names import DIRECT_PREFIX
 from shoal_slice_node.core.apply.binding_budget import BindingBudget
 from shoal_slice_node.core.apply.binds import discard_ended, end_binding, no_such_queue
 from shoal_slice_node.core.apply.effects import Dropped
+from shoal_slice_node.core.apply.farewells import forget_farewell
 from shoal_slice_node.core.apply.lookups import bound_key, key_by_id
 from shoal_slice_node.core.apply.producers import forget_producer
 from shoal_slice_node.core.apply.queues import Queue
@@ -65,6 +66,7 @@ def drop_queue(state: State, queue_id: bytes, name: bytes, row: bytes, budget: B
     tables.queue.delete(queue_id)
     if options_of(row).expires_after_s:
         tables.transient.delete(queue_id)
+    forget_farewell(state, queue_id)
     if queue_id in state.watch.queues:
         state.effects.dropped.append(queue_id)
     if state.watch.members is not None and queue_id in state.watch.members.queues:

@@ -1,7 +1,8 @@
 """Keeps what is to happen at an absolute time, and does it: the leader decides by its clock, a DUE record does it.
 
 Times are those of records, which never go back, also over a restart (State.time_ms). Each row is looked at again when
-the record is applied, and nothing is done before its time.
+the record is applied, and nothing is done before its time. What is refused is due again after a pause, by the leader's
+clock, which the record tells: record times may be far ahead of it, if it went wrong once.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from shoal_contract.errors import NotOwner, OutOfRange, ResourceExhausted
 from shoal_slice_node.core.apply.expiry import expire_first
 from shoal_slice_node.core.apply.publishes import publish
-from shoal_slice_node.core.apply.records import decode_due
+from shoal_slice_node.core.apply.records import decode_due, due_wall_ms
 from shoal_slice_node.core.apply.routing import routed, unroutable
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import (
@@ -18,6 +19,7 @@ from shoal_slice_node.core.limits import (
     DELAYED_BYTES_MAX,
     DELAYED_CHUNKS_MAX,
     DUE_AGAIN_MS,
+    DUE_AGAIN_MS_MAX,
 )
 from shoal_slice_node.core.rows.due_row import (
     DELAYED,
@@ -92,6 +94,7 @@ def _save_counts(state: State, counts: DelayedCounts) -> None:
 def apply_due(state: State, payload: bytes) -> Work[None]:
     """Applies a DUE record: does what its rows say, except where that is done already or is not due at the record's
     time."""
+    wall_ms = min(due_wall_ms(payload) or state.time_ms, state.time_ms)
     for number, (row_key, _) in enumerate(decode_due(payload)):
         row = state.tables.due.get(row_key)
         if row is not None:
@@ -101,15 +104,16 @@ def apply_due(state: State, payload: bytes) -> Work[None]:
                 state.tables.due.delete(row_key)
                 expire_first(state, key_id)
             else:
-                _publish_delayed(state, row_key, decode_delayed(row))
+                _publish_delayed(state, row_key, decode_delayed(row), wall_ms)
         if number % APPLIED_PER_STEP == 0:
             yield
 
 
-def _publish_delayed(state: State, row_key: bytes, delayed: DelayedRow) -> None:
+def _publish_delayed(state: State, row_key: bytes, delayed: DelayedRow, wall_ms: int) -> None:
     """Publishes a delayed chunk. If its partition is another slice's now, or its key is at its capacity, it stays, and
-    is looked at again later."""
-    tables, number = state.tables, decode_due_key(row_key).number
+    is looked at again later: each pause is twice as long as the one before. `wall_ms`: the leader's time."""
+    tables, due = state.tables, decode_due_key(row_key)
+    number, refused = due.number, due.refused or 0
     key, measure = delayed.full_name[NAME], (delayed.messages, delayed.body_bytes)
     tables.due.delete(row_key)
     chunk_id = delayed_id(number)
@@ -118,7 +122,8 @@ def _publish_delayed(state: State, row_key: bytes, delayed: DelayedRow) -> None:
     try:
         publish(state, key, chunk, measure, False, state.time_ms, ttl_ms=delayed.ttl_ms)
     except (NotOwner, ResourceExhausted):
-        later = delayed_key(state.time_ms + DUE_AGAIN_MS, number)
+        pause_ms = min(DUE_AGAIN_MS << refused, DUE_AGAIN_MS_MAX)
+        later = delayed_key(wall_ms + pause_ms, number, refused + 1)
         tables.due.put(later, encode_delayed(delayed))
         state.effects.due.append(later)
         return

@@ -106,8 +106,10 @@ class Effects:
         "dropped",
         "due",
         "events",
+        "farewells",
         "kept_bytes",
         "kept_messages",
+        "letters",
         "members",
         "outcome",
         "ownership",
@@ -138,6 +140,10 @@ class Effects:
         self.dropped: list[bytes] = []
         self.due: list[bytes] = []
         """Rows that came into table `due`, or stay there, by their keys."""
+        self.farewells: list[tuple[bytes, int]] = []
+        """Queues that got a farewell, with its seconds: its time begins, unless a session consumes the queue."""
+        self.letters = False
+        """A farewell became a letter to another slice."""
         # Keys with a log where a binding advanced or ended: their low may rise.
         self.advanced: list[bytes] = []
         self.transients: list[tuple[bytes, int]] = []

@@ -69,7 +69,7 @@ def _import_queue(state: State, name: bytes, keys: list[bytes], starts: Sequence
     by_start = _by_start(full_names, starts)
     for start, names in by_start:
         if start:
-            check_offsets(state, queue, _old_or_elsewhere(state, names, start), start)
+            check_offsets(state, queue, _old_or_elsewhere(state, names, start), start, exact=True)
     if found is None:
         state.place_queue(queue)
     before = queue.bindings

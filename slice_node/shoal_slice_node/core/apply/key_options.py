@@ -12,6 +12,7 @@ from shoal_contract.errors import ResourceExhausted
 from shoal_contract.options import PLAIN, KeyOptions
 from shoal_slice_node.core.apply.expiry import low_rose
 from shoal_slice_node.core.apply.log_rows import first_row
+from shoal_slice_node.core.apply.lookups import row_start
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import HISTORY_BYTES_PER_LOOK, HISTORY_ROWS_PER_LOOK
 from shoal_slice_node.core.rows.history_row import ROW
@@ -85,11 +86,22 @@ def _check_capacity(state: State, full_name: bytes, key: KeyRow, measure: tuple[
     if options.capacity_messages:
         value = key.head - key.low + messages
         if value > options.capacity_messages:
+            value -= _passed_in_first_row(state, key)
+        if value > options.capacity_messages:
             raise _full(state, full_name, "messages", value, options.capacity_messages)
     if options.capacity_bytes:
         value = _kept_bytes(state.tables, key) + body_bytes
         if value > options.capacity_bytes:
             raise _full(state, full_name, "bytes", value, options.capacity_bytes)
+
+
+def _passed_in_first_row(state: State, key: KeyRow) -> int:
+    """Returns how many messages of the first row are only kept because the history needs others of that row. They do
+    not count: no trim could make room for a publish."""
+    if not key.options.keeps_history:
+        return 0
+    floor = history_floor(state.tables, key, state.time_ms)
+    return floor - key.low if row_start(state.tables, key, floor) == key.low else 0
 
 
 def _kept_bytes(tables: Tables, key: KeyRow) -> int:
@@ -108,14 +120,31 @@ def _full(state: State, full_name: bytes, what: str, value: int, limit: int) -> 
 
 def history_floor(tables: Tables, key: KeyRow, now_ms: int) -> int:
     """Returns an offset below which the key's history needs nothing at `now_ms`; the head if it has no history. Looks
-    at some rows only: there may be a higher one. What it returns never goes back while the options stay."""
+    at some rows only: there may be a higher one. What it returns never goes back while the options stay.
+
+    The history gives way to a capacity in bytes: it has at most half of it. Else a key at its capacity could be full of
+    history, and take no publish for as long as that stays. Where the oldest messages make room, it may have all."""
     options = key.options
     floor = key.head
     if options.history_messages:
         floor = max(key.low, key.head - options.history_messages)
     if options.history_age_s:
         floor = min(floor, _floor_of_age(tables, key, now_ms - 1000 * options.history_age_s))
+    if options.capacity_bytes and not options.drops_oldest and floor < key.head:
+        floor = max(floor, _floor_of_bytes(tables, key, key.body_bytes - options.capacity_bytes // 2))
     return floor
+
+
+def _floor_of_bytes(tables: Tables, key: KeyRow, from_bytes: int) -> int:
+    """Returns the first row with at least `from_bytes` of the key's bytes before it, or a row below, or the head."""
+    position, left = key.low, HISTORY_BYTES_PER_LOOK
+    for first, row in islice(tables.log.read(key.id, key.low, key.low), HISTORY_ROWS_PER_LOOK):
+        header = decode_log(row)
+        if header.body_bytes_before >= from_bytes or left <= 0:
+            break
+        position = first + header.messages
+        left -= len(row)
+    return position
 
 
 def _floor_of_age(tables: Tables, key: KeyRow, since_ms: int) -> int:

@@ -8,7 +8,11 @@ OWNERSHIP  map version u64 | partitions u32 | one byte a partition: 1 owned
 RETRY      LSN when it was decided u64 | (queue id 8 | key id 8 | from u64 | to u64 | times u32 | fate u8 | reason u8)*
            messages that came back, delivered `times` times
 EXPIRE     LSN when it was decided u64 | (queue id 8 | length u8 | name)*     transient queues that nothing consumes
-DUE        (length u8 | key of a row of table `due` | length u8 | key's name)*     what is to happen now
+DUE        form u8: 1 | wall_ms u64 | (length u8 | name's length u16 | key of a row of table `due` | key's name)*
+            what is to happen now, wall_ms being what the leader's clock showed. Without form and time, as records of
+            earlier commits are, the record's own time counts; then the first byte is never 1
+FAREWELL   LSN when it was decided u64 | (length u8 | key of a row of table `farewell` | length u8 | queue's name
+           | length u16 | key's name)*     farewells to be said; letters that are where they belong, without a queue
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ class Kind(IntEnum):
     EXPIRE = 6
     RETRY = 7
     DUE = 8
+    FAREWELL = 9
 
 
 class ChangeHead(NamedTuple):
@@ -102,14 +107,27 @@ class Due(NamedTuple):
     name: bytes
 
 
+class Farewell(NamedTuple):
+    """Names a row of table `farewell`. `queue`, `key`: their names, for readers of the archive. A letter has no
+    queue."""
+
+    row_key: bytes
+    queue: bytes
+    key: bytes
+
+
 NO_PRODUCER = bytes(PRODUCER_BYTES)
 _CHANGE = Struct(f">{PRODUCER_BYTES}sQQ")
 _ACKED = Struct(">8s8sQQ")
 _TAKEN = Struct(">Q")
 _EXPIRED = Struct(">8sB")
+_DUE = Struct(">BH")
 _RETRY = Struct(">8s8sQQIBB")
 _TRIM = Struct(">8sQQ")
 _OWNERSHIP = Struct(">QI")
+_DUE_HEAD = Struct(">BQ")
+_DUE_FORM = 1
+_DUE_FORM_BYTE = b"\x01"
 
 
 def encode_change(head: ChangeHead, change: bytes) -> bytes:
@@ -201,18 +219,57 @@ def decode_expire(payload: bytes) -> tuple[int, list[Expired]]:
     return decided_lsn, queues
 
 
-def encode_due(rows: Iterable[Due]) -> bytes:
-    return b"".join(bytes((len(field),)) + field for row in rows for field in row)
+def encode_due(rows: Iterable[Due], wall_ms: int = 0) -> bytes:
+    """Encodes what is due. A direct key may be longer than a byte can say. `wall_ms`: the time that the leader's clock
+    showed; 0: the record's own time counts."""
+    head = _DUE_HEAD.pack(_DUE_FORM, wall_ms) if wall_ms else b""
+    return head + b"".join(_DUE.pack(len(row_key), len(name)) + row_key + name for row_key, name in rows)
+
+
+def due_wall_ms(payload: bytes) -> int:
+    """Returns what the leader's clock showed; 0: the record does not say it. Raises ValueError for a payload that is
+    cut off."""
+    if payload[:1] != _DUE_FORM_BYTE:
+        return 0
+    if len(payload) < _DUE_HEAD.size:
+        raise ValueError(f"a DUE record of {len(payload)} bytes is cut")
+    return int(_DUE_HEAD.unpack_from(payload)[1])
 
 
 def decode_due(payload: bytes) -> list[Due]:
     """Returns what is due. Raises ValueError for a payload that is cut off."""
-    fields: list[bytes] = []
-    position = 0
-    while position < len(payload):
-        end = position + 1 + payload[position]
-        fields.append(payload[position + 1 : end])
-        position = end
-    if position > len(payload) or len(fields) % 2:
+    rows: list[Due] = []
+    position = _DUE_HEAD.size if payload[:1] == _DUE_FORM_BYTE else 0
+    while position + _DUE.size <= len(payload):
+        row_bytes, name_bytes = _DUE.unpack_from(payload, position)
+        name = position + _DUE.size + row_bytes
+        position = name + name_bytes
+        rows.append(Due(payload[name - row_bytes : name], payload[name:position]))
+    if position != len(payload):
         raise ValueError(f"a DUE record of {len(payload)} bytes is cut")
-    return [Due(row_key, name) for row_key, name in zip(fields[::2], fields[1::2], strict=True)]
+    return rows
+
+
+def encode_farewells(farewells: Iterable[Farewell], decided_lsn: int) -> bytes:
+    """Encodes what is to be said. `decided_lsn`: every record up to it was applied when the leader decided."""
+    parts = [_TAKEN.pack(decided_lsn)]
+    for row_key, queue, key in farewells:
+        parts += (bytes((len(row_key),)), row_key, bytes((len(queue),)), queue, len(key).to_bytes(2, "big"), key)
+    return b"".join(parts)
+
+
+def decode_farewells(payload: bytes) -> tuple[int, list[Farewell]]:
+    """Returns the LSN when it was decided, and the rows. Raises ValueError for a payload that is cut off."""
+    (decided_lsn,) = _TAKEN.unpack_from(payload)
+    farewells: list[Farewell] = []
+    position = _TAKEN.size
+    while position < len(payload):
+        fields: list[bytes] = []
+        for size in (1, 1, 2):  # A direct key may be one byte longer than other names.
+            begin = position + size
+            position = begin + int.from_bytes(payload[position:begin], "big")
+            fields.append(payload[begin:position])
+            if position > len(payload):
+                raise ValueError(f"a FAREWELL record of {len(payload)} bytes is cut")
+        farewells.append(Farewell(*fields))
+    return decided_lsn, farewells

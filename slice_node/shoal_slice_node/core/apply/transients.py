@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from shoal_slice_node.core.apply.binding_budget import BindingBudget
 from shoal_slice_node.core.apply.drops import drop_queue
+from shoal_slice_node.core.apply.farewells import say_at_end
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.records import decode_expire
 from shoal_slice_node.core.apply.state import State
@@ -19,7 +20,7 @@ from shoal_slice_node.core.turns import Work
 
 def expire(state: State, payload: bytes) -> Work[None]:
     """Applies an EXPIRE record: drops the transient queues that it names, but those that are gone already, and those
-    that were declared or bound since."""
+    that were declared or bound since. A farewell of such a queue is said before."""
     decided_lsn, queues = decode_expire(payload)
     budget = BindingBudget(DROP_BINDINGS_MAX if len(queues) <= DROPPED_WITH_BINDINGS_MAX else 0)
     tables = state.tables
@@ -30,6 +31,9 @@ def expire(state: State, payload: bytes) -> Work[None]:
             if decode_transient(renewed) > decided_lsn:
                 state.note_transient(Queue.decode(tables, queue_id, row))
             else:
+                say_at_end(state, queue_id, number)
+                row = tables.queue.get(queue_id)  # It may have been for the queue's direct key, and bound it.
+                assert row is not None
                 drop_queue(state, queue_id, name_of(row), row, budget)
                 state.effects.counters.expired += 1
         if number % APPLIED_PER_STEP == 0:

@@ -34,4 +34,6 @@ def apply_trims(state: State, payload: bytes) -> None:
             key = key._replace(low=low)
             state.tables.key.put(full_name, encode_key(key))
             low_rose(state, key)
+            if key.options.keeps_history and key.options.capacity_bytes:
+                state.effects.advanced.append(key_id)  # A look at what its capacity leaves to history may be partial.
         state.vanish_if_empty(full_name, key)

@@ -7,13 +7,16 @@ key_walk, history_walk, reclaim_list, due_list, idle_producers).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from shoal_slice_node.core.apply.records import (
     Due,
+    Farewell,
     Kind,
     encode_due,
     encode_expire,
+    encode_farewells,
     encode_reclaim,
     encode_retries,
     encode_trims,
@@ -25,6 +28,7 @@ from shoal_slice_node.core.background.idle_producers import IdleProducers
 from shoal_slice_node.core.background.key_walk import KeyWalk
 from shoal_slice_node.core.background.reclaim_list import ReclaimList
 from shoal_slice_node.core.background.trimmer import Trimmer
+from shoal_slice_node.core.dispatch.farewells import Farewells
 from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.transients import Transients
 from shoal_slice_node.core.limits import RECLAIM_COST_PER_TURN
@@ -159,11 +163,40 @@ class DueJob:
     def turn(self, now_ms: int) -> Proposal | None:
         """See Job."""
         self._proposed = self._rows.take()
-        return Proposal(Kind.DUE, encode_due(self._proposed), len(self._proposed)) if self._proposed else None
+        if not self._proposed:
+            return None
+        return Proposal(Kind.DUE, encode_due(self._proposed, self._rows.wall_ms), len(self._proposed))
 
     def refused(self, now_ms: int) -> None:
         """See Job."""
         self._rows.note([due.row_key for due in self._proposed])
+
+
+class FarewellJob:
+    """Proposes to say the farewells of queues that nothing has consumed for long enough, and to take away the letters
+    that are where they belong."""
+
+    name = "farewell"
+
+    def __init__(self, farewells: Farewells, state: State) -> None:
+        self._farewells = farewells
+        self._state = state
+
+    def turn(self, now_ms: int) -> Proposal | None:
+        """See Job."""
+        queues, arrived = self._farewells.due(now_ms), self._farewells.letters.arrived()
+        if not queues and not arrived:
+            return None
+        make = partial(self._payload, queues, arrived)
+        return Proposal(Kind.FAREWELL, b"", len(queues) + len(arrived), make)
+
+    def _payload(self, queues: list[bytes], arrived: list[Farewell]) -> bytes:
+        return encode_farewells([*self._farewells.to_say(queues), *arrived], self._state.lsn)
+
+    def refused(self, now_ms: int) -> None:
+        """See Job."""
+        self._farewells.refused()
+        self._farewells.letters.refused()
 
 
 class ForgetProducersJob:

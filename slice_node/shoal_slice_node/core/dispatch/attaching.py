@@ -55,6 +55,8 @@ class Attaching:
             session.await_part(name, handle)
         else:
             feed = self.feed(queue_id)
+            if feed.exclusive is not None:
+                feed.exclusive.knows(session.owner, session.number)
             if feed.exclusive is not None and self._refused(session, feed, feed.exclusive, handle):
                 return -int.from_bytes(queue_id, "big")
             self._add(session, feed, handle, window_messages, window_bytes)
@@ -68,8 +70,7 @@ class Attaching:
         for attachment in feed.attachments.values():
             holder = attachment.session
             if not _gives_way(holder, session) and not exclusive.newer(session.owner, holder.owner):
-                exclusive.forget(session.owner)
-                session.end_handle(handle, consumed_elsewhere(feed.name, exclusive))
+                session.end_handle(handle, consumed_elsewhere(feed.name, exclusive), exclusive)
                 self._registry.dirty[session.number] = session
                 return True
         return False
@@ -81,11 +82,9 @@ class Attaching:
         for attachment in [other for other in feed.attachments.values() if other.session is not session]:
             holder, handle = attachment.session, attachment.handle
             assert handle is not None
-            self.detach(holder, handle)
-            if holder.owner == session.owner:  # Detaching it, the slice forgot the client.
-                exclusive.took(session.owner)
+            self.end_attachment(holder, handle)
             if not _gives_way(holder, session):
-                holder.end_handle(handle, taken_over(feed.name))
+                holder.end_handle(handle, taken_over(feed.name), exclusive)
                 self._registry.dirty[holder.number] = holder
 
     def room(self, session: Session) -> AttachRoom:
@@ -100,8 +99,7 @@ class Attaching:
         attachment = Attachment(session, feed, handle, window_messages, window_bytes)
         session.add(attachment)
         registry.add_attachment(attachment)
-        if feed.expires_after_s:
-            registry.transients.taken(feed.queue_id)
+        registry.taken(feed)
         registry.wake(feed)
 
     def feed(self, queue_id: bytes) -> Feed:
@@ -136,14 +134,20 @@ class Attaching:
         self._registry.wake(feed)
 
     def detach(self, session: Session, handle: int) -> None:
-        """Ends an attachment. What it had out is given to others, or given again later. An unknown handle changes
-        nothing."""
+        """Ends an attachment, as the session wants. What it had out is given to others, or given again later. An
+        unknown handle changes nothing."""
+        attachment = session.attachments.get(handle)
+        if attachment is not None and attachment.feed.exclusive is not None and not session.closed:
+            attachment.feed.exclusive.forget(session.owner)
+        session.knows_ended(handle)
+        self.end_attachment(session, handle)
+
+    def end_attachment(self, session: Session, handle: int) -> None:
+        """Does what `detach` does, though the session may not know of it."""
         attachment = session.remove(handle)
         if attachment is not None:
             feed = attachment.feed
             self._registry.shares.attached.let_go(ATTACHMENT_BYTES)
-            if feed.exclusive is not None and not session.closed:
-                feed.exclusive.forget(session.owner)
             if not feed.gone:
                 self._registry.remove_attachment(attachment)
                 self._registry.left(feed)

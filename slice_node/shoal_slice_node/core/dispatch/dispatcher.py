@@ -16,6 +16,7 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
 from shoal_slice_node.core.dispatch.applying import Applying
 from shoal_slice_node.core.dispatch.attaching import Attaching
+from shoal_slice_node.core.dispatch.farewells import Farewells
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.growing import Growing
 from shoal_slice_node.core.dispatch.live import LiveChunk, give_live_directly
@@ -48,6 +49,10 @@ class Dispatcher:
     @property
     def transients(self) -> Transients:
         return self.registry.transients
+
+    @property
+    def farewells(self) -> Farewells:
+        return self.registry.farewells
 
     @property
     def dirty(self) -> dict[int, Session]:

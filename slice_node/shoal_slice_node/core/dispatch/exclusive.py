@@ -1,7 +1,9 @@
 """Decides which one session consumes an exclusive queue: the newest, or the oldest that is still there.
 
 Of a client that lost its connection, the slice remembers since when it consumed the queue. So its return is no newer
-attach: if another session came meanwhile, that one stays. All of this is in memory: after a restart the client that
+attach: if another session came meanwhile, that one stays. A word to a client whose connection was lost does not reach
+it, though its session may still stand here: so the client is forgotten only when the session that was given the word
+detaches the queue, or asks for it again. All of this is in memory: after a restart the client that
 comes last is the newest. Not here: ending attachments (attaching).
 """
 
@@ -25,9 +27,9 @@ class Exclusive:
 
     def __init__(self, newest: bool) -> None:
         self.newest = newest
-        self._owners: dict[bytes, None] = {}
-        """Clients that consume it, or lost their connection while they did, by their first attach. At most
-        OWNERS_REMEMBERED_MAX."""
+        self._owners: dict[bytes, int] = {}
+        """Clients that consume it, or lost it and may not know that, by their first attach; for each the number of the
+        session that was given the word, 0 if none was. At most OWNERS_REMEMBERED_MAX."""
 
     def newer(self, owner: bytes, holder: bytes) -> bool:
         """Returns whether the client may take the queue over from its holder. A client that is not remembered is the
@@ -40,13 +42,22 @@ class Exclusive:
     def took(self, owner: bytes) -> None:
         """Notes that the client consumes the queue."""
         if owner:
-            self._owners.setdefault(owner)
+            self._owners[owner] = 0
             if len(self._owners) > OWNERS_REMEMBERED_MAX:
                 del self._owners[next(iter(self._owners))]
 
+    def told(self, owner: bytes, session: int) -> None:
+        """Notes that this session of the client was given the word that another one consumes the queue."""
+        if owner in self._owners:
+            self._owners[owner] = session
+
+    def knows(self, owner: bytes, session: int) -> None:
+        """Forgets a client if this session was given the word: what it asks for now, it asks for anew."""
+        if session and self._owners.get(owner) == session:
+            self.forget(owner)
+
     def forget(self, owner: bytes) -> None:
-        """Forgets a client that left by itself, or was told that another one consumes the queue: when it comes back,
-        it is new."""
+        """Forgets a client that left by itself: when it comes back, it is new."""
         self._owners.pop(owner, None)
 
 

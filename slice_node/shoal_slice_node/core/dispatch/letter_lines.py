@@ -79,9 +79,16 @@ class LetterLines(Generic[Item]):
         self._pauses: list[tuple[int, int, bytes]] = []
         """A heap: when a pause is over, a number of its own, the key. One for each line that pauses."""
         self._serial = count()
+        self._items = 0
+
+    @property
+    def items(self) -> int:
+        """Returns how many items wait or are under way."""
+        return self._items
 
     def add(self, key: bytes, item: Item) -> None:
         """Lets an item wait, behind the others of its key."""
+        self._items += 1
         line = self._lines.get(key)
         if line is None:
             line = self._lines[key] = _Line()
@@ -117,6 +124,7 @@ class LetterLines(Generic[Item]):
 
     def left_out(self, key: bytes) -> None:
         """Notes that an item that was taken is not to be sent any more."""
+        self._items -= 1
         line = self._lines[key]
         line.end()
         self._look_at(key, line)

@@ -2,8 +2,8 @@
 
 A letter has a producer of its own, made from what it is a copy of: however often it is sent, there is one copy. A new
 leader finds in the tables that the message was delivered as often as may be, and sends the letter again. The producer
-also depends on when the message was published: where a slice began anew without its data, its ids and offsets come a
-second time, that time does not.
+also depends on when the message was published: where a slice began anew without its data, its offsets come a second
+time, that time does not.
 """
 
 from __future__ import annotations

@@ -63,8 +63,7 @@ class Puller:
             attachment = Attachment(session, feed, None, _NO_WINDOW, _NO_WINDOW)
             session.add_puller(attachment)
             feed.add_puller(attachment)
-            if feed.expires_after_s:
-                self._dispatcher.registry.transients.taken(queue_id)
+            self._dispatcher.registry.taken(feed)
         lease_ms = terms.lease_ms or feed.ack_timeout_ms
         lease = Lease(attachment, lease_ms, now_ms + lease_ms) if lease_ms else None
         attachment.begin_pull()

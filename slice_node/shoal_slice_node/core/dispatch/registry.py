@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 from shoal_contract.options import DURABLE, QueueOptions
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.exclusive import NEWEST, Exclusive
+from shoal_slice_node.core.dispatch.farewells import Farewells
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.leases import LeaseClock
 from shoal_slice_node.core.dispatch.parcels import Parcel
@@ -79,6 +80,7 @@ class Registry:
         self._presence: Presence | None = None
         """Those that watch presence; None while none do."""
         self.transients = Transients(state, self.is_consumed)
+        self.farewells = Farewells(state, self.is_consumed)
         self.leases = LeaseClock()
         self.returns = Returns(state, self)
         self.timeouts = Timeouts(self)
@@ -144,10 +146,19 @@ class Registry:
         feed = self.feeds.get(queue_id)
         return feed is not None and feed.consumed
 
+    def taken(self, feed: Feed) -> None:
+        """Notes that a session consumes the feed's queue now."""
+        if feed.expires_after_s:
+            self.transients.taken(feed.queue_id)
+        self.farewells.taken(feed.queue_id)
+
     def left(self, feed: Feed) -> None:
         """Notes that a session consumes the feed's queue no longer."""
-        if feed.expires_after_s and not feed.consumed:
+        if feed.consumed:
+            return
+        if feed.expires_after_s:
             self.transients.left(feed.queue_id, feed.expires_after_s)
+        self.farewells.left(feed.queue_id)
 
     def add_feed(self, queue_id: bytes, name: bytes, options: QueueOptions) -> Feed:
         """Registers a new feed, which has no streams yet."""

@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.dispatch.asked_attaches import AskedAttaches
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
 from shoal_slice_node.core.dispatch.unsent import UnsentParcels
-from shoal_slice_node.core.limits import OWED_PER_SESSION_MAX
+from shoal_slice_node.core.limits import ENDED_UNREAD_MAX, OWED_PER_SESSION_MAX
 
 if TYPE_CHECKING:
+    from shoal_slice_node.core.dispatch.exclusive import Exclusive
     from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
     from shoal_slice_node.core.dispatch.leases import Lease
 
@@ -47,7 +49,9 @@ class Session:
         "_detached",
         "_left_behind",
         "_taken",
+        "_told",
         "_unsent",
+        "asked",
         "attachments",
         "awaited",
         "by_queue",
@@ -87,6 +91,7 @@ class Session:
         """The handle of each queue name, attached or awaited: a session has each queue once."""
         self._detached: dict[int, Attachment] = {}
         """Detached handles that waiting parcels may still name, and what they were."""
+        self.asked = AskedAttaches()
         self.awaited: dict[int, bytes] = {}
         """Handles of queues that have no part here yet."""
         self.pullers: dict[bytes, Attachment] = {}
@@ -102,8 +107,10 @@ class Session:
         self.resets: list[int] = []
         """Handles of queues that were dropped here: the client is told before it gets anything of their next life."""
 
-        self.ended_handles: dict[int, ShoalError] = {}
+        self.ended_handles: dict[int, tuple[ShoalError, Exclusive]] = {}
         """Handles that another session's attach ended, or that were refused because of one: the client is told."""
+        self._told: dict[int, Exclusive] = {}
+        """Such handles of which the client was told, until it detaches or uses them. At most ENDED_UNREAD_MAX."""
 
     @property
     def has_room(self) -> bool:
@@ -170,18 +177,31 @@ class Session:
         del self.resets[:count_max]
         return resets
 
-    def end_handle(self, handle: int, error: ShoalError) -> None:
+    def end_handle(self, handle: int, error: ShoalError, exclusive: Exclusive) -> None:
         """Notes that the handle is not attached because of another session: the client is to be told."""
-        self.ended_handles[handle] = error
+        self.ended_handles[handle] = error, exclusive
 
     def keep_handle(self, handle: int) -> None:
         """Notes that the client uses the handle anew: what ended before needs no word any more."""
         self.ended_handles.pop(handle, None)
 
     def take_ended(self, count_max: int) -> list[wire.Ended]:
-        """Returns up to `count_max` of the ended handles that the client is to be told of."""
-        handles = list(islice(self.ended_handles, count_max))
-        return [wire.Ended(handle=handle, error=self.ended_handles.pop(handle).to_wire()) for handle in handles]
+        """Returns up to `count_max` of the ended handles that the client is to be told of: it is told now."""
+        found: list[wire.Ended] = []
+        for handle in list(islice(self.ended_handles, count_max)):
+            error, exclusive = self.ended_handles.pop(handle)
+            exclusive.told(self.owner, self.number)
+            self._told[handle] = exclusive
+            if len(self._told) > ENDED_UNREAD_MAX:
+                del self._told[next(iter(self._told))]
+            found.append(wire.Ended(handle=handle, error=error.to_wire()))
+        return found
+
+    def knows_ended(self, handle: int) -> None:
+        """Notes that the client detaches the handle, or uses it: if it was told that the handle ended, it knows."""
+        exclusive = self._told.pop(handle, None)
+        if exclusive is not None:
+            exclusive.knows(self.owner, self.number)
 
     def end_with(self, error: ShoalError) -> None:
         """Notes that the slice ends the session, and why."""

@@ -12,7 +12,6 @@ from shoal_slice_node.core.rows.due_row import (
     DELAYED,
     EXPIRE_ROW,
     FIRST,
-    PUBLISH,
     decode_counts,
     decode_delayed,
     decode_due_key,
@@ -31,17 +30,18 @@ def check_due(tables: Tables) -> Iterator[Problem]:
     counts = decode_counts(tables.meta.get(DELAYED))
     chunks = body_bytes = 0
     for row_key, row in tables.due.scan():
-        due_ms, letter, number = decode_due_key(row_key)
+        due = decode_due_key(row_key)
+        number = due.number
         key_id = expiring_key(row_key)
         if key_id is not None:
             mark = tables.history.get(mark_key(key_id))
-            if row != EXPIRE_ROW or mark is None or decode_mark(mark) != due_ms:
+            if row != EXPIRE_ROW or mark is None or decode_mark(mark) != due.time_ms:
                 yield Problem("due", row_key.hex(), "says that a key's first message expires; table history does not")
             continue
         delayed = decode_delayed(row)
         shown = f"{row_key.hex()} of key {delayed.full_name[NAME]!r}"
-        if letter != PUBLISH:
-            yield Problem("due", shown, f"is of no known kind: {letter!r}")
+        if due.refused is None:
+            yield Problem("due", shown, f"is of no known kind: {due.letter!r}")
             continue
         chunks += 1
         body_bytes += delayed.body_bytes

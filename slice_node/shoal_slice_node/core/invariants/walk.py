@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from shoal_contract.limits import PRODUCER_BYTES
 from shoal_slice_node.core.invariants.due import check_due
+from shoal_slice_node.core.invariants.farewells import check_farewells
 from shoal_slice_node.core.invariants.keys import check_keys
 from shoal_slice_node.core.invariants.problem import Problem
 from shoal_slice_node.core.invariants.queues import check_queues
@@ -41,6 +42,7 @@ def check_tables(tables: Tables, local_known: bool = True) -> Iterator[Problem]:
     yield from _readable("queue", check_queues(tables))
     yield from _readable("key", check_keys(tables, local_known))
     yield from _readable("due", check_due(tables))
+    yield from _readable("farewell", check_farewells(tables))
     yield from _readable("producer", _check_producers(tables))
     yield from _readable("reclaim", _check_reclaim(tables))
     yield from _readable("meta", _check_meta(tables))

@@ -56,6 +56,8 @@ class Item:
     """What an item without a payload does in its place, in steps, before `applied` is called."""
     work_bytes: int = 0
     """The bytes that `work` holds until it is done."""
+    attaches_before: Callable[[bytes], bool] | None = None
+    """Says whether the same session asked before to attach a queue, and that is not done yet; None: it has not."""
 
 
 Entry = tuple[Item, Record | None]

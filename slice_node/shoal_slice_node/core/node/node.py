@@ -15,7 +15,15 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.background.due_list import DueList
 from shoal_slice_node.core.background.history_walk import HistoryWalk
 from shoal_slice_node.core.background.idle_producers import IdleProducers
-from shoal_slice_node.core.background.job import DueJob, ExpireJob, ForgetProducersJob, ReclaimJob, RetryJob, TrimJob
+from shoal_slice_node.core.background.job import (
+    DueJob,
+    ExpireJob,
+    FarewellJob,
+    ForgetProducersJob,
+    ReclaimJob,
+    RetryJob,
+    TrimJob,
+)
 from shoal_slice_node.core.background.key_walk import KeyWalk
 from shoal_slice_node.core.background.reclaim_list import ReclaimList
 from shoal_slice_node.core.background.trimmer import Trimmer
@@ -63,12 +71,14 @@ class Node:
             TrimJob(self.trimmer, KeyWalk(engine.state), HistoryWalk(engine.state), self._on_void),
             ReclaimJob(self.reclaims),
             ExpireJob(self.dispatcher.transients, engine.state),
+            FarewellJob(self.dispatcher.farewells, engine.state),
             RetryJob(self.dispatcher.registry.returns, engine.state),
             DueJob(self.due),
             ForgetProducersJob(IdleProducers(engine.state, PRODUCER_IDLE_MS)),
         )
         self.maintenance = Maintenance(self.commit, self.acks, self.puller, jobs, now_ms)
         self.dispatcher.transients.begin(now_ms)
+        self.dispatcher.farewells.begin(now_ms)
         self._sessions = 0
 
     @property
@@ -136,6 +146,10 @@ class Node:
     def _on_effects(self, effects: Effects) -> None:
         for queue_id, expires_after_s in effects.transients:
             self.dispatcher.transients.left(queue_id, expires_after_s)
+        for queue_id, after_s in effects.farewells:
+            self.dispatcher.farewells.was_set(queue_id, after_s)
+        if effects.letters:
+            self.dispatcher.farewells.letters.note()
         if effects.events or effects.created or effects.dropped:
             self.dispatcher.applied(effects)
         if effects.due:

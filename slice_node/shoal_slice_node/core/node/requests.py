@@ -63,12 +63,13 @@ def as_shoal_error(error: Exception) -> ShoalError:
 
 
 def attach(node: Node, session: Session, request: wire.Attach) -> Callable[[], Work[wire.Answer]]:
-    """Checks an attach; returns its work. Raises Malformed, TooLarge, InvalidName."""
+    """Checks an attach; returns its work, which must be done unless the session ends. Raises Malformed, TooLarge,
+    InvalidName."""
     check_attach(request)
     messages = min(request.window_messages or WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX)
     body_bytes = min(request.window_bytes or WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX)
 
-    def work() -> Work[wire.Answer]:
+    def attach_all() -> Work[wire.Answer]:
         """Attaches all of the queues, or none. Raises Conflict, ResourceExhausted."""
         dispatcher = node.dispatcher
         wanted = list(zip(request.queues, request.handles, strict=True))
@@ -94,6 +95,13 @@ def attach(node: Node, session: Session, request: wire.Attach) -> Callable[[], W
         absent = [handle for handle, life in zip(request.handles, lives, strict=True) if not life]
         return wire.Answer(attached=wire.Attached(absent=absent, lives=map(abs, lives)))
 
+    def work() -> Work[wire.Answer]:
+        try:
+            return (yield from attach_all())
+        finally:
+            session.asked.end(request.queues)
+
+    session.asked.begin(request.queues)
     return work
 
 

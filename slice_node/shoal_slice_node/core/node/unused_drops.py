@@ -1,7 +1,8 @@
 """Decides for drops of unused queues which queues are in use, when their record is written.
 
 `apply` must not ask dispatch, so the record says it: IN_USE stands for the incarnation of each queue that a session
-consumes, or of which a session has pulled messages that are not acked. The others are as good as dropped. Until their
+consumes, or of which a session has pulled messages that are not acked; and of those that the dropping session itself
+asked to attach before, though that may have its turn later. The others are as good as dropped. Until their
 record is applied, or refused, no session may begin to consume them: to attach and pull they are not there any more.
 """
 
@@ -36,17 +37,19 @@ class UnusedDrops:
         ending: list[bytes] = []
         for step in change.steps:
             if step.WhichOneof("step") == "drops" and step.drops.if_unused:
-                self._decide_step(step.drops, ending)
+                self._decide_step(step.drops, item.attaches_before, ending)
         self._dispatcher.end_soon(ending)
         item.checked = item.checked._replace(change=change)
         item.payload = encode_change(head, change.SerializeToString())
         item.applied = partial(self._then, ending, item.applied)
         item.failed = partial(self._then, ending, item.failed)
 
-    def _decide_step(self, drops: wire.Drops, ending: list[bytes]) -> None:
+    def _decide_step(
+        self, drops: wire.Drops, attaches_before: Callable[[bytes], bool] | None, ending: list[bytes]
+    ) -> None:
         incarnations: list[int] = []
         for queue, incarnation in zip(drops.queues, drops.incarnations or repeat(0), strict=False):
-            used = self._dispatcher.is_consumed(queue)
+            used = self._dispatcher.is_consumed(queue) or (attaches_before is not None and attaches_before(queue))
             incarnations.append(IN_USE if used else incarnation)
             if not used:
                 ending.append(queue)

@@ -2,7 +2,8 @@
 
 due     time_ms u64 | letter | subject     ->  what is to be done; rows lie in the order of their times
         time_ms u64 | "p" | number u64     ->  form u8: 1 | messages u32 | body bytes u32 | full name of the key:
-                                               a delayed publish. The number is in order of acceptance
+                                               a delayed publish. The number is in order of acceptance. After the
+                                               letter "p" come "q" to "v": it was refused once, or up to 6 times or more
                                            ->  form u8: 2 | as in form 1, with ttl_ms u64 before the full name
         time_ms u64 | "x" | key id         ->  form u8: 1: the first message of the key expires
 meta    "delayed"                          ->  next number u64 | chunks u64 | body bytes u64, of delayed publishes
@@ -23,6 +24,7 @@ from shoal_slice_node.core.rows.ids import key_id, partition_of_id
 
 DELAYED: Final = b"delayed"
 PUBLISH: Final = b"p"
+REFUSED_MOST: Final = b"v"
 EXPIRE: Final = b"x"
 EXPIRE_ROW: Final = b"\x01"
 FORM: Final = 1
@@ -49,6 +51,11 @@ class DueKey(NamedTuple):
     letter: bytes
     number: int
 
+    @property
+    def refused(self) -> int | None:
+        """Returns how often a delayed publish was refused, as far as that is counted; None: the row is none."""
+        return self.letter[0] - PUBLISH[0] if PUBLISH <= self.letter <= REFUSED_MOST else None
+
 
 class DelayedRow(NamedTuple):
     """Describes a delayed publish. `full_name`: partition and name of its key."""
@@ -70,9 +77,9 @@ class DelayedCounts(NamedTuple):
 NO_DELAYED: Final = DelayedCounts(1, 0, 0)
 
 
-def delayed_key(time_ms: int, number: int) -> bytes:
-    """Returns the key of a delayed publish's row."""
-    return _DUE_KEY.pack(time_ms, PUBLISH, number)
+def delayed_key(time_ms: int, number: int, refused: int = 0) -> bytes:
+    """Returns the key of a delayed publish's row. `refused`: how often it was."""
+    return _DUE_KEY.pack(time_ms, min(bytes((PUBLISH[0] + refused,)), REFUSED_MOST), number)
 
 
 def decode_due_key(row_key: bytes) -> DueKey:

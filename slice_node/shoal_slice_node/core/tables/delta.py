@@ -50,6 +50,7 @@ class Delta:
         self.transient: Rows = DeltaRows(base.rows("transient"))
         self.due: Rows = DeltaRows(base.rows("due"))
         self.history: Rows = DeltaRows(base.rows("history"))
+        self.farewell: Rows = DeltaRows(base.rows("farewell"), ordered=True)
         self.local_totals: Rows = DeltaRows(base.rows("local_totals"))
         self.local_hints: Rows = DeltaRows(base.rows("local_hints"), ordered=True)
         self.binding: Groups = DeltaGroups(base.groups("binding"))

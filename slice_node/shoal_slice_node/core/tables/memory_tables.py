@@ -150,6 +150,7 @@ class MemoryTables:
         self.transient: Rows = MemoryRows()
         self.due: Rows = MemoryRows()
         self.history: Rows = MemoryRows()
+        self.farewell: Rows = MemoryRows()
         self.local_totals: Rows = MemoryRows()
         self.local_hints: Rows = MemoryRows()
         self.binding: Groups = MemoryGroups()

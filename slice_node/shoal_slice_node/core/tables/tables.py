@@ -101,6 +101,7 @@ class Tables(Protocol):
     transient: Rows
     due: Rows
     history: Rows
+    farewell: Rows
     local_totals: Rows
     local_hints: Rows
     binding: Groups
@@ -122,6 +123,7 @@ ROW_TABLES = (
     "transient",
     "due",
     "history",
+    "farewell",
 )
 """The tables of rows that are equal on every node that applied the same records."""
 

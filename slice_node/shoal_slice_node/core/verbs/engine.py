@@ -15,6 +15,7 @@ from shoal_slice_node.core.apply.acks import apply_acks
 from shoal_slice_node.core.apply.drops import reclaim
 from shoal_slice_node.core.apply.due import apply_due
 from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.farewells import apply_farewells
 from shoal_slice_node.core.apply.imports import check_next_chunk
 from shoal_slice_node.core.apply.producers import heard, remember, repeated_answer
 from shoal_slice_node.core.apply.records import (
@@ -88,6 +89,8 @@ class Engine:
             yield from apply_retries(self.state, record.payload)
         elif kind == Kind.DUE:
             yield from apply_due(self.state, record.payload)
+        elif kind == Kind.FAREWELL:
+            yield from apply_farewells(self.state, record.payload)
         else:
             raise ValueError(f"its kind {kind} is not known to this version")
 

@@ -10,6 +10,7 @@ from shoal_slice_node.core.verbs.bind import BIND
 from shoal_slice_node.core.verbs.configure import CONFIGURE
 from shoal_slice_node.core.verbs.declare import DECLARE
 from shoal_slice_node.core.verbs.drop import DROP
+from shoal_slice_node.core.verbs.farewell import FAREWELL
 from shoal_slice_node.core.verbs.import_ import IMPORT
 from shoal_slice_node.core.verbs.publish import PUBLISH
 from shoal_slice_node.core.verbs.purge import PURGE
@@ -26,6 +27,7 @@ VERBS: Final[dict[str, Verb]] = {
     "imports": IMPORT,
     "acks": ACK,
     "configures": CONFIGURE,
+    "farewells": FAREWELL,
 }
 
 
