@@ -79,6 +79,9 @@ MAX_DELIVERIES_MAX: Final = 1_000_000
 """The highest bound for deliveries of a message that a queue may have: a message that is given again at every tick of
 the slice reaches it in a few hours."""
 
+ACK_TIMEOUT_MS_MIN: Final = 100
+"""The least ack timeout of a queue, besides 0: each costs the slice work when it is over, again and again."""
+
 DEAD_LETTER_BYTES_MAX: Final = 200
 """The bytes of a dead-letter key: a queue's options take at most 255 bytes in its row."""
 

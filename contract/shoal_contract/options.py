@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 
 from shoal_contract import arguments
 from shoal_contract.errors import InvalidName, Malformed, OutOfRange
-from shoal_contract.limits import DEAD_LETTER_BYTES_MAX
+from shoal_contract.limits import ACK_TIMEOUT_MS_MIN, DEAD_LETTER_BYTES_MAX
 from shoal_contract.names import Name, check_key, show
 from shoal_contract.wire import common_pb2
 
@@ -22,7 +22,7 @@ class QueueOptions:
     session there has consumed it for so many seconds.
 
     `ack_timeout_ms`: 0: a session keeps what it was given until it acks it, or ends. Else what it has not acked for so
-    long is given again, to whichever session has room.
+    long is given again, to whichever session has room: ACK_TIMEOUT_MS_MIN (100) at least.
 
     `max_deliveries`: 0: no bound. Else a message that was delivered so often and comes back (nack, ack timeout, end of
     a lease or a session) is not delivered again: it is published to the key `dead_letter`, once, or dropped if there is
@@ -43,6 +43,13 @@ class QueueOptions:
         option."""
         expires_after_s = arguments.EXPIRES_AFTER_S.check(self.expires_after_s)
         ack_timeout_ms = arguments.ACK_TIMEOUT_MS.check(self.ack_timeout_ms)
+        if 0 < ack_timeout_ms < ACK_TIMEOUT_MS_MIN:
+            raise OutOfRange(
+                f"ack_timeout_ms is {ack_timeout_ms}; it needs at least {ACK_TIMEOUT_MS_MIN}, or 0 for none",
+                subject="ack_timeout_ms",
+                limit=ACK_TIMEOUT_MS_MIN,
+                value=ack_timeout_ms,
+            )
         max_deliveries = arguments.MAX_DELIVERIES.check(self.max_deliveries)
         exclusive = arguments.EXCLUSIVE.check(self.exclusive)
         return QueueOptions(expires_after_s, ack_timeout_ms, max_deliveries, self._dead_letter(), exclusive)

@@ -76,7 +76,7 @@ def declare(
             "--ack-timeout-ms",
             min=ACK_TIMEOUT_MS.low,
             max=ACK_TIMEOUT_MS.high,
-            help="0: none. Else what a session has not acked for so long is given again.",
+            help="0: none. Else what a session has not acked for so long, at least 100, is given again.",
         ),
     ] = 0,
     max_deliveries: Annotated[

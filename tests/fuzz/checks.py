@@ -13,7 +13,7 @@ from shoal_slice_node.core.dispatch.served import silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.invariants.walk import check_tables
-from shoal_slice_node.core.limits import ATTACHMENT_BYTES, FEED_BYTES, STREAM_BYTES
+from shoal_slice_node.core.limits import ATTACHMENT_BYTES, FEED_BYTES, GROWTH_BYTES, STREAM_BYTES
 from shoal_slice_node.core.read.reading import describe_queue, peek
 from shoal_slice_node.core.turns import finish
 from tests.fuzz.given import Holder, Way
@@ -109,7 +109,7 @@ class Checks:
         done = {offset for low, high in stream.done.pairs() for offset in range(low, high)} if stream.done else set()
         parts = [offset for entry in stream.out for offset in range(entry.first, entry.to)]
         assert parts == sorted(parts), where
-        for resting in (stream.resting or {}).values():
+        for resting in stream.resting or ():
             parts += range(resting.first, resting.to)
         assert len(parts) == stream.out_messages, where
         again = [offset for first, to, _ in stream.returned or () for offset in range(first, to)]
@@ -169,7 +169,7 @@ class Checks:
         attached += sum(FEED_BYTES + STREAM_BYTES * len(feed.streams) for feed in dispatcher.feeds.values())
         assert shares.attached.used_bytes == attached, f"attached: {shares.attached.used_bytes}, counted {attached}"
         spreads = dispatcher.growing.spreads.values()
-        waiting = sum(len(grown.chunk) for spread in spreads for grown in spread.chunks)
+        waiting = sum(len(grown.chunk) + GROWTH_BYTES for spread in spreads for grown in spread.chunks)
         assert dispatcher.growing._waiting_bytes == waiting, "chunks that wait for turns are miscounted"
 
     def _ways(self) -> None:
@@ -194,7 +194,7 @@ class Checks:
             room = [a for a in feed.attachments.values() if a.window_open and a.session.has_room]
             held = self._node.given.holds(life, stream.key)
             owed = life.owes(stream.key)
-            resting = {o for one in (stream.resting or {}).values() for o in range(one.first, one.to)}
+            resting = {o for one in (stream.resting or ()) for o in range(one.first, one.to)}
             rest = sorted(owed - held.keys() - resting)
             if not (room and rest):
                 continue

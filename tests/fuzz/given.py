@@ -40,6 +40,9 @@ class Given:
         self.held: dict[tuple[int, bytes], dict[int, Holder]] = {}
         self.ways: dict[int, dict[Way, list[int]]] = {}
         self.left: set[Consumer] = set()
+        self._given_back: set[tuple[int, bytes, int]] = set()
+        """Life, key and offset of what a consumer had when it left: it may come to another out of its order, for the
+        first time if it was never sent."""
         self._turns: dict[tuple[int, bytes], int] = {}
         self._last: dict[tuple[tuple[int, int | None], int, bytes], tuple[int, int]] = {}
 
@@ -65,7 +68,7 @@ class Given:
         turn = turns.pop(0)
         if not turns:
             del ways[way]
-        if first_time:
+        if first_time and way[1:] not in self._given_back:
             slot = (session, way.handle), way.life, way.key
             last = self._last.get(slot, (0, 0))
             assert last < (turn, way.offset), f"{way} reaches session {session} after {last[1]}: out of order"
@@ -93,11 +96,14 @@ class Given:
             del held[offset]
             life.acked.setdefault(key, set()).add(offset)
 
-    def nack(self, life: Life, consumer: Consumer, key: bytes, first: int, to: int) -> None:
-        """Notes that a consumer gave back the offsets that it holds in first <= o < to."""
-        held = self.holds(life, key)
+    def nack(self, life: Life, consumer: Consumer, key: bytes, first: int, to: int, at: tuple[int, int | None]) -> None:
+        """Notes that a consumer gave back the offsets that it holds in first <= o < to, as far as they reached
+        it. `at`: its session and handle."""
+        session, handle = at
+        held, ways = self.holds(life, key), self.ways.get(session, {})
         for offset in [o for o, holder in held.items() if first <= o < to and holder.consumer is consumer]:
-            del held[offset]
+            if handle is None or Way(handle, life.number, key, offset) not in ways:
+                del held[offset]
 
     def ack_left(self, life: Life, key: bytes, stretches: list[tuple[int, int]]) -> None:
         """Notes that a unary ack named offsets that a consumer had when it left, and no other has yet."""
@@ -108,9 +114,10 @@ class Given:
     def leave(self, consumer: Consumer) -> None:
         """Notes that a consumer left: the messages that it holds must be given again."""
         self.left.add(consumer)
-        for held in self.held.values():
+        for (life, key), held in self.held.items():
             for offset in [offset for offset, holder in held.items() if holder.consumer is consumer]:
                 del held[offset]
+                self._given_back.add((life, key, offset))
 
     def detach(self, session: int, handle: int | None) -> None:
         """Notes that no message comes under this handle any more."""

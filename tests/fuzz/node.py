@@ -180,7 +180,8 @@ class Node:
         def nacking(attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int) -> int:
             stream, life = attachment.feed.streams.get(key_id), self.owed.lives.get(attachment.feed.name)
             if stream is not None and life is not None and not attachment.feed.gone:
-                self.given.nack(life, attachment, stream.key, first, to)
+                at = attachment.session.number, attachment.handle
+                self.given.nack(life, attachment, stream.key, first, to, at)
             return nack(attachment, key_id, first, to, delay_ms)
 
         def acking(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
@@ -350,8 +351,10 @@ class Node:
         """Ends the leases that are over."""
         heap = self.node.puller.leases._heap
         over: set[object] = {lease for until_ms, _, lease in heap if until_ms <= self.now_ms}
-        while self.node.puller.expire(self.now_ms):
-            pass
+        timeouts = self.node.puller.timeouts
+        timeouts.tick(self.now_ms)
+        while timeouts.ending:
+            timeouts.turn(1)
         self.given.leases_over(over)
 
     def end_delays(self) -> None:

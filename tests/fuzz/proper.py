@@ -138,7 +138,7 @@ def _declares(random: Random) -> wire.Step:
     queues = some(random, QUEUES)
     options = QueueOptions()
     if random.random() < 0.3:
-        options.ack_timeout_ms, options.max_deliveries = random.choice((0, 50)), random.choice((1, 2))
+        options.ack_timeout_ms, options.max_deliveries = random.choice((0, 100)), random.choice((1, 2))
         options.dead_letter = random.choice((b"", to_publish(random)))
     declares = wire.Declares(queues=queues, incarnations=incarnations * len(queues), options=options)
     return wire.Step(declares=declares)
@@ -212,7 +212,7 @@ def _publish(random: Random) -> Message:
 def _declare(random: Random) -> Message:
     options = QueueOptions(expires_after_s=random.choice((0, 0, 60)))
     if random.random() < 0.3:
-        options.ack_timeout_ms, options.max_deliveries = random.choice((0, 50)), random.choice((1, 2))
+        options.ack_timeout_ms, options.max_deliveries = random.choice((0, 100)), random.choice((1, 2))
         options.dead_letter = random.choice((b"", to_publish(random)))
     options.exclusive = Exclusive.ValueType(random.choice((0, 0, 0, 1, 2, 9)))
     return wire.DeclareRequest(queue=one_of(random, QUEUES), options=options)

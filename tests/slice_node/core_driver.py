@@ -186,8 +186,10 @@ class CoreDriver:
 
     def end_leases(self) -> None:
         """Those that are over."""
-        while self.puller.expire(self.now_ms):
-            pass
+        timeouts = self.puller.timeouts
+        timeouts.tick(self.now_ms)
+        while timeouts.ending:
+            timeouts.turn(1)
 
     def take_acks(self, cost_max: int = 1 << 30) -> tuple[AckBatch, int]:
         """The acks of the next record, and the LSN at which they were taken."""

@@ -14,7 +14,7 @@ from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_HEADERS_MAX, DEAD_LETTER
 from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import Fate, Kind, Retry, encode_retries
-from shoal_slice_node.core.dispatch import returns
+from shoal_slice_node.core.dispatch import deciding
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.invariants.checksums import checksums
 from shoal_slice_node.core.rows.detail_row import decode_detail
@@ -93,6 +93,8 @@ def test_a_message_that_comes_back_too_often_goes_to_the_dead_letter_key_once(co
         "shoal-queue": b"q",
         "shoal-deliveries": b"2",
         "shoal-hops": b"1",
+        "shoal-origin-key": b"k",
+        "shoal-origin-offset": b"2",
     }
     assert core.copies() == [(b"bad", ours)]
     counters = core.state.counters
@@ -287,9 +289,65 @@ def test_queues_that_send_each_other_their_dead_letters_end_it(core: Driver) -> 
             for one in core.deliveries(session):
                 rounds += 1
                 core.again(session, one.low, one.to, key=one.key.decode())
-    assert rounds == 9
+    assert rounds == 2, "it does not come back to where it was"
     core.settle()
     core.check()
+
+
+def die(core: Driver, session: Session, queues: list[str]) -> None:
+    """All that the session is given, under the places of these queues as handles, comes back until nothing does."""
+    for _ in range(30):
+        for one in core.deliveries(session):
+            for handle in one.handles:
+                core.nack(session, one.low, one.to, key=one.key.decode(), handle=handle)
+        core.maintain()
+    assert len(queues) == len(session.attachments) and not session.owed
+
+
+def test_dead_letters_that_would_go_round_do_not_multiply(core: Driver) -> None:
+    here, there = [f"here-{number}" for number in range(5)], [f"there-{number}" for number in range(5)]
+    for queues, key, dead_letter in ((here, "k1", "k2"), (there, "k2", "k1")):
+        for queue in queues:
+            core.bounded(queue, most=1, dead_letter=dead_letter)
+            core.change(bind(queue, key))
+    session = core.session()
+    for handle, queue in enumerate([*here, *there], 1):
+        assert core.attach(session, queue, handle)
+    core.change(publish("k1", b"a"))
+    die(core, session, [*here, *there])
+    heads = [decode_key(core.tables.key.get(core.state.full_name(name)) or b"").head for name in (b"k1", b"k2")]
+    assert heads == [2, 6], "one for each queue that could not do it"
+    core.settle()
+    core.check()
+
+
+def test_a_message_comes_to_two_dead_letter_keys_and_says_where_it_was_first(core: Driver) -> None:
+    queues = ["first", "second", "third"]
+    for number, queue in enumerate(queues):
+        core.bounded(queue, most=1, dead_letter=f"dead-{number + 1}")
+        core.change(bind(queue, f"dead-{number}"))
+    core.change(declare("last"), bind("last", "dead-2"), bind("graveyard", "dead-3"))
+    session = core.session()
+    for handle, queue in enumerate(queues, 1):
+        assert core.attach(session, queue, handle)
+    core.change(publish("dead-0", b"a", b"b"))
+    die(core, session, queues)
+    assert core.copies() == []
+    (one, _), (other, headers) = core.copies("last")
+    assert (one, other) == (b"a", b"b")
+    where = [headers[f"shoal-{name}"] for name in ("key", "offset", "hops", "origin-key", "origin-offset")]
+    assert where == [b"dead-1", b"2", b"2", b"dead-0", b"2"]
+    core.check()
+
+
+def test_headers_that_a_publisher_made_up_lose_no_message(core: Driver) -> None:
+    session = attached(core)
+    forged = {"shoal-hops": b"8", "shoal-origin-key": b"dead"}
+    core.change(wire.Step(publishes=wire.Publishes(keys=[b"k"], chunks=[encode_chunk([b"a"], [forged])])))
+    for _ in range(2):
+        core.take(session)
+        core.again(session, 0, 9)
+    assert [(headers["shoal-hops"], headers["shoal-origin-key"]) for _, headers in core.copies()] == [(b"1", b"k")]
 
 
 def test_a_dead_letter_key_may_be_the_queues_own_direct_key(core: Driver) -> None:
@@ -339,8 +397,8 @@ def test_counts_stay_when_the_key_is_bound_again(core: Driver) -> None:
 
 
 def test_many_dead_letters_take_several_records(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(returns, "DEAD_PER_RECORD_MAX", 7)
-    monkeypatch.setattr(returns, "DEAD_BYTES_PER_RECORD_MAX", 100)
+    monkeypatch.setattr(deciding, "DEAD_PER_RECORD_MAX", 7)
+    monkeypatch.setattr(deciding, "DEAD_BYTES_PER_RECORD_MAX", 100)
     session = attached(core)
     core.change(publish("k", *[b"%d" % number for number in range(20)]))
     core.change(publish("k", bytes(1000)), publish("k", bytes(1000)))
@@ -422,6 +480,8 @@ def test_a_record_that_is_cut_off_stops_the_node(core: Driver, payload: bytes) -
 def test_bad_options_are_refused_by_name(core: Driver) -> None:
     with pytest.raises(OutOfRange, match="max_deliveries is 0: no message would ever go there"):
         core.change(declare_with("x", QueueOptions(dead_letter=b"dead")))
+    with pytest.raises(OutOfRange, match="ack_timeout_ms is 99; it needs at least 100, or 0 for none"):
+        core.change(declare_with("x", QueueOptions(ack_timeout_ms=99)))
     with pytest.raises(OutOfRange, match="max_deliveries is 1000001"):
         core.change(declare_with("x", QueueOptions(max_deliveries=1_000_001)))
     with pytest.raises(InvalidName, match="dead_letter is 201 bytes; the limit is 200"):

@@ -14,7 +14,7 @@ import pytest
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.options import QueueOptions
-from shoal_slice_node.core.dispatch import returns
+from shoal_slice_node.core.dispatch import deciding
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.invariants.checksums import checksums
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
@@ -208,8 +208,8 @@ class Run:
 @pytest.mark.parametrize("seed", range(60))
 def test_each_message_is_acked_or_copied_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     random = Random(seed)
-    monkeypatch.setattr(returns, "DEAD_PER_RECORD_MAX", random.choice((1, 50)))
-    monkeypatch.setattr(returns, "RETRIES_PER_RECORD_MAX", random.choice((1, 200)))
+    monkeypatch.setattr(deciding, "DEAD_PER_RECORD_MAX", random.choice((1, 50)))
+    monkeypatch.setattr(deciding, "RETRIES_PER_RECORD_MAX", random.choice((1, 200)))
     run = Run(random)
     run.begin()
     for _ in range(60):

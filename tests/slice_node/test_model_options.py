@@ -389,6 +389,7 @@ class OptionsMachine(DeltaMachine):
     def ticks(self, leases_over: bool) -> bool:
         """One tick, and what the model has of it. Returns whether a record did something."""
         unused = {queue for queue in self.model.queues if not self.used(queue)}
+        self.core.end_leases()  # Else they would end in turns after the tick, and be decided in the next one.
         found = self.core.maintain()
         self.model.tick(self.core.now_ms, DELAY_MS)
         self.publishes_due()
@@ -453,7 +454,7 @@ class OptionsMachine(DeltaMachine):
         if letter is None:
             return
         one, reason, times, body = _dead(Chunk.FromString(letter.chunk))
-        assert letter.key == FAR.encode() and self.model.letters[one] == reason
+        assert letter.key == FAR.encode() and self.model.letters[one] == reason, (one, self.model.letters[one], reason)
         assert times == self.model.counts[one] and body == self.model.keys[one.key].messages[one.offset]
         if fate == "lost on the way":
             letters.not_sent(letter, self.core.now_ms)

@@ -7,7 +7,7 @@ import pytest
 from shoal_contract.errors import InvalidName, OutOfRange, ResourceExhausted, ShoalError, TooLarge
 from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.dispatch import returns, streams
+from shoal_slice_node.core.dispatch import returns, shares, streams
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import ACKED_CONSUMERS_PER_FRAME_MAX
 from shoal_slice_node.core.node import requests
@@ -244,7 +244,8 @@ def test_a_consumer_that_nacks_all_with_delays_gets_no_more_than_done_ranges_all
 def test_too_many_delayed_messages_are_refused_and_nothing_is_lost(
     core: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(returns, "RESTING_MAX", 3)
+    monkeypatch.setattr(shares, "RESTING_MAX", 6)
+    monkeypatch.setattr(returns, "RESTS_PER_QUEUE_FLOOR", 0)
     session = attached(core)
     core.change(*[publish("k", b"x")] * 5)
     core.take(session)

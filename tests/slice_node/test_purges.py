@@ -53,7 +53,7 @@ def test_what_was_pulled_and_purged_does_not_come_back_when_its_lease_ends() -> 
     core.pull(puller, "q", 2, lease_ms=100)
     core.change(purge("q"))
     core.now_ms += 200
-    core.puller.expire(core.now_ms)
+    core.end_leases()
     assert core.pull(puller, "q", 2) == []
     assert not core.dispatcher.feeds, "a purged queue that nobody consumes leaves no trace"
 

@@ -192,7 +192,7 @@ class QueueOptions(_message.Message):
     """
     ack_timeout_ms: _builtins.int
     """0: a session keeps what it was given until it acks, or ends. Else what it has not acked for so long is given again,
-    to whichever session has room. A lease of a pull takes its place.
+    to whichever session has room; 100 at least. A lease of a pull takes its place.
     """
     max_deliveries: _builtins.int
     """0: no bound. Else a message that was delivered so often and comes back (nack, ack timeout, end of a lease or a

@@ -57,7 +57,7 @@ class QueueOptions(BaseModel):
         Field(
             ge=ACK_TIMEOUT_MS.low,
             le=ACK_TIMEOUT_MS.high,
-            description="0: none; else what a session has not acked for so long is given again",
+            description="0: none; else what a session has not acked for so long, at least 100, is given again",
         ),
     ] = 0
     max_deliveries: Annotated[

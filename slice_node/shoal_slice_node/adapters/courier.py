@@ -109,6 +109,8 @@ class Courier:
         self._turn = 0
         """Which kind of letters was asked last."""
         self._wake = asyncio.Event()
+        self._taking = asyncio.Lock()
+        """Others have the loop between two letters that are made."""
         self._told: dict[bytes, type[ShoalError]] = {}
         """By key that takes no letters: the kind of failure that was logged. At most COURIER_TOLD_MAX."""
 
@@ -137,10 +139,12 @@ class Courier:
         """Sends one letter after the other."""
         while True:
             await self._close_unused()
-            await self._between_records.wait()
-            began = time.perf_counter()
-            taken = self._take()
-            self._steps.done(began)
+            async with self._taking:
+                await asyncio.sleep(0)
+                await self._between_records.wait()
+                began = time.perf_counter()
+                taken = self._take()
+                self._steps.done(began)
             if taken is None:
                 self._wake.clear()
                 await self._wake.wait()

@@ -21,9 +21,17 @@ PURGE_BINDINGS_MAX: Final = 1_000
 """Bindings looked at by all purges of one record: about 4 ms of the broker. The caller goes on with the next part.
 DONE_RANGES_PER_APPLIED done ranges of a binding count as one binding more."""
 
-CHANGE_ACKS_COST_MAX: Final = 1_000
-"""What the done ranges of all bindings that a change acks may add to its price: about 4 ms of the broker. It is applied
-in steps, so more of them hold nothing up; the change then takes longer than was counted."""
+CHANGE_ACKS_COST_MAX: Final = 4_096
+"""What the ranges of all bindings that a change acks may cost, DONE_RANGES_PER_APPLIED of them one operation: 16
+bindings with the most done ranges, about 40 ms of the broker, in steps. Acks of further bindings are refused, as each
+would read and write thousands of ranges; a binding that stands in one step often is read and written once."""
+
+CHANGE_ACKS_PRICE_MAX: Final = 1_000
+"""What this may add to the price of a change. The price assumes the most ranges for each binding, and few bindings have
+them; a change with really so many takes longer than was counted."""
+
+ACKED_IN_CHANGE_PER_STEP: Final = 64
+"""Acks of one binding that a change applies in one step: under 1 ms."""
 
 REFUSALS_BYTES_MAX: Final = 64 << 10
 """Bytes of refusals with texts in one outcome; further refusals have code and figures only. Forming so many texts takes
@@ -44,9 +52,10 @@ COUNTED_RANGES_MAX: Final = 4 * DONE_RANGES_MAX
 """Stretches of a binding's messages with a count of deliveries, 20 bytes each in its detail row. Only what was given
 and is not done has a count, and DONE_RANGES_MAX bounds that; beyond, the highest counts are forgotten."""
 
-DEAD_LETTER_HOPS_MAX: Final = 8
-"""Dead-letter keys that one message may come to, one after the other: queues that send each other their dead letters do
-not do so for ever."""
+DEAD_LETTER_HOPS_MAX: Final = 2
+"""Dead-letter keys that one message may come to, one after the other. If n queues of each key cannot do it, n copies of
+it become n times n at the second key, and so on. The check for circles looks at two keys, too: where the message was
+published first, and where it is."""
 
 LETTERS_PER_LINE: Final = 8
 """Dead letters that are under way to one key of another slice at a time, while it takes them: half of what the courier
@@ -54,6 +63,13 @@ sends at a time."""
 
 LETTERS_LOOKED_AT: Final = 1_000
 """Dead letters of messages that are gone, passed in one step: about 1 ms."""
+
+LETTERS_OF_A_STRETCH: Final = 32
+"""Dead letters of messages in a row that are sent before others for the same key: they are of one chunk, most often,
+which is decoded once."""
+
+LETTER_BYTES_OPENED: Final = 256 << 10
+"""Bytes of chunks that are decoded to find the next letter, in one step: about 1 ms. The last one may exceed it."""
 
 LETTER_AGAIN_MS: Final = 1_000
 LETTER_AGAIN_MS_MAX: Final = 32_000
@@ -228,8 +244,12 @@ PRODUCER_COST_MAX: Final = 1_000
 PRODUCER_SAMPLE_MS: Final = 600_000
 """How exactly a producer's silence is measured: 150 samples a day."""
 
-LEASES_PER_TURN: Final = 100
-"""Leases of pulls ended in one turn: about 1 ms if each took a few messages."""
+LEASES_PER_TURN: Final = 1_000
+"""Leases that are over and are lined up to be ended in one tick: about 2 ms. They are ended in turns, of each session
+in turn."""
+
+LEASE_COST: Final = 10
+"""What the end of a lease costs, in stretches."""
 
 DESCRIBE_BINDINGS_MAX: Final = 200_000
 """Bindings of all queues named by one Describe: about a second of work, in turns. A largest queue can be described."""
@@ -398,19 +418,29 @@ LEASES_ENDED_KEPT: Final = 1_000
 """Leases with all their messages acked that are kept until the next rebuild of the clock."""
 
 RETRIES_PER_RECORD_MAX: Final = 200
-"""Stretches of messages that one RETRY record takes: about 4 ms, in steps."""
+RETRIES_COST_PER_RECORD: Final = 400
+"""Stretches of messages that one RETRY record takes, and these plus the ranges of their bindings, by
+DONE_RANGES_PER_APPLIED: about 4 ms, in steps. Its first binding may exceed it."""
+
+RETRIES_PER_TURN: Final = 50
+"""Stretches of one binding in its turn, where others wait: so that a thousand bindings of a session wait for a few
+seconds at most, and none is read and written for each of its stretches."""
 
 DEAD_PER_RECORD_MAX: Final = 50
 DEAD_BYTES_PER_RECORD_MAX: Final = 1 << 20
-"""Messages that one RETRY record copies to dead-letter keys, and bytes of the chunks that they are in: as much as a
-group commit. One message may exceed it."""
+"""Messages that one RETRY record copies to dead-letter keys, and their bytes: as much as a group commit. One message
+may exceed it. So many bytes of chunks are decoded for it at most, too, and one chunk more."""
+
+DEAD_PER_TURN: Final = 10
+"""Messages that one queue may have copied in its turn: so that a thousand queues of a session wait for a few seconds at
+most."""
+
+RETRY_LOOKS_MAX: Final = 1_000
+"""Stretches that are looked at for one RETRY record, about 2 ms: of some nothing is to be done, and others become
+letters."""
 
 DEAD_COST: Final = 4
 """What copying a message costs, in operations."""
-
-RESTING_MAX: Final = 200_000
-"""Stretches of messages that wait for the delay of a nack, on one slice, about 350 bytes each. More delayed nacks are
-refused."""
 
 RESTING_OVER_KEPT: Final = 1_000
 """Stretches with an end before their delay was over (a purge, an unbind) that are kept until the next rebuild."""
@@ -428,6 +458,17 @@ STREAM_BYTES: Final = 450
 
 OWED_BYTES: Final = 120
 """Memory of one stretch of unacked offsets."""
+
+RESTING_MAX: Final = 200_000
+RESTING_BYTES: Final = 300
+"""Stretches of messages on one slice that came back and are not to be given yet, and the memory of each (measured:
+280). They count in the share of what is owed. With more of them nacks are refused that would make more."""
+
+RESTING_FLOOR: Final = 1_000
+"""Stretches that may rest even when the share is small: 300 KB."""
+
+RESTS_PER_QUEUE_FLOOR: Final = 8
+"""Such stretches that each queue may have, whatever rests: the memory of one more feed and stream."""
 
 OWED_FLOOR: Final = 100
 """Stretches of unacked offsets that a session may have even when their share is full."""

@@ -11,15 +11,22 @@ from itertools import groupby
 from operator import attrgetter
 
 from shoal_contract.errors import Conflict, OutOfRange, ResourceExhausted, ShoalError
+from shoal_slice_node.core.apply.binding_budget import BindingBudget
 from shoal_slice_node.core.apply.binds import existing_queue, save_detail
 from shoal_slice_node.core.apply.effects import AckedByChange
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.records import Acked, decode_acks
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.limits import DONE_RANGES_MAX, DONE_RANGES_PER_APPLIED
-from shoal_slice_node.core.rows.detail_row import Detail, decode_detail, detail_key
+from shoal_slice_node.core.limits import (
+    ACKED_IN_CHANGE_PER_STEP,
+    CHANGE_ACKS_COST_MAX,
+    DONE_RANGES_MAX,
+    DONE_RANGES_PER_APPLIED,
+)
+from shoal_slice_node.core.rows.detail_row import Detail, count_ranges, decode_detail, detail_key
 from shoal_slice_node.core.rows.key_row import ID, head_of, low_of
 from shoal_slice_node.core.rows.queue_cursor import move_cursor
+from shoal_slice_node.core.turns import Work
 
 
 def apply_acks(state: State, payload: bytes) -> None:
@@ -64,8 +71,8 @@ def settle(state: State, queue: Queue, acks: list[Acked]) -> None:
 def _apply(state: State, queue: Queue, key_id: bytes, acks: list[Acked]) -> None:
     detail, has_row = load_binding(state, queue, key_id)
     if detail is not None:
-        _advance(detail, acks)
-        _save(state, queue, key_id, detail, has_row)
+        advance(detail, acks)
+        save_binding(state, queue, key_id, detail, has_row)
     state.effects.advanced.append(key_id)
 
 
@@ -79,7 +86,7 @@ def load_binding(state: State, queue: Queue, key_id: bytes) -> tuple[Detail | No
     return (None if start is None else Detail(start, bucket.cursor(key_id))), False
 
 
-def _save(state: State, queue: Queue, key_id: bytes, detail: Detail, has_row: bool) -> None:
+def save_binding(state: State, queue: Queue, key_id: bytes, detail: Detail, has_row: bool) -> None:
     """Writes what `load_binding` returned, except the queue itself."""
     if detail.ended:
         _save_ended(state, queue, key_id, detail)
@@ -87,24 +94,33 @@ def _save(state: State, queue: Queue, key_id: bytes, detail: Detail, has_row: bo
     queue.bucket(key_id).put(key_id, detail.start, detail.cursor)
     if has_row:
         save_detail(state, queue, key_id, detail)
-    elif detail.done:
+    elif detail.done or detail.counts:
         queue.details += 1
         save_detail(state, queue, key_id, detail)
 
 
 def ack(
-    state: State, name: bytes, key: bytes, ranges: Sequence[tuple[int, int]], refuse: Callable[[int, ShoalError], None]
-) -> int:
+    state: State,
+    name: bytes,
+    key: bytes,
+    ranges: Sequence[tuple[int, int]],
+    refuse: Callable[[int, ShoalError], None],
+    budget: BindingBudget,
+) -> Work[int]:
     """Acks ranges first <= offset < to of a binding, one request each, for a change. What was given to sessions does
     not count, as only the leader knows it: the binding must have every offset still to get. So of two consumers that
     were given the same message one alone can ack it in a change. Returns what this cost, in operations.
 
-    Calls `refuse` with the number of each range that is refused: NoSuchQueue, NotOwner; OutOfRange for offsets that the
-    key has not given yet; Conflict where the queue is not bound or some of it is done; ResourceExhausted.
+    `budget`: what the done ranges of all bindings of the change may still cost. Calls `refuse` with the number of each
+    range that is refused: NoSuchQueue, NotOwner; OutOfRange for offsets that the key has not given yet; Conflict where
+    the queue is not bound or some of it is done; ResourceExhausted.
     """
+    cost = len(ranges)
     try:
         queue = existing_queue(state, name)
         row = state.tables.key.get(state.owned_name(key))
+        if row is not None:
+            cost += _spend(state, queue, row[ID], budget)
         detail, has_row = (None, False) if row is None else load_binding(state, queue, row[ID])
         if row is None or detail is None:
             raise _not_bound(state, name, key)
@@ -112,24 +128,44 @@ def ack(
     except ShoalError as error:
         for number in range(len(ranges)):
             refuse(number, error)
-        return len(ranges)
+        return cost
     key_id, head, acked = row[ID], head_of(row), 0
-    cost = len(ranges) + len(detail.done) // DONE_RANGES_PER_APPLIED
     for number, (first, to) in enumerate(ranges):
+        if number % ACKED_IN_CHANGE_PER_STEP == ACKED_IN_CHANGE_PER_STEP - 1:
+            yield
         try:
             _check_unacked(state, name, key, detail, head, first, to)
         except ShoalError as error:
             refuse(number, error)
             continue
-        _advance(detail, [Acked(queue.id, key_id, first, to)])
+        advance(detail, [Acked(queue.id, key_id, first, to)])
         acked += to - first
         if queue.id in state.watch.queues:
             state.effects.events.append(AckedByChange(queue.id, key_id, first, to))
     if acked:
-        _save(state, queue, key_id, detail, has_row)
+        save_binding(state, queue, key_id, detail, has_row)
         queue.save()
         state.effects.advanced.append(key_id)
         state.effects.counters.acks += acked
+    return cost
+
+
+def _spend(state: State, queue: Queue, key_id: bytes, budget: BindingBudget) -> int:
+    """Takes from the budget what the ranges of a binding cost to read and write, and returns it. Raises
+    ResourceExhausted if that is more than is left."""
+    row = state.tables.detail.get(detail_key(queue.id, key_id)) if queue.details else None
+    cost = 0 if row is None else count_ranges(row) // DONE_RANGES_PER_APPLIED
+    if cost > budget.left:
+        limit = CHANGE_ACKS_COST_MAX * DONE_RANGES_PER_APPLIED
+        raise ResourceExhausted(
+            f"queue {state.refusals.shown(queue.name)} has acked messages in {cost * DONE_RANGES_PER_APPLIED} stretches"
+            f" above its oldest unacked one; the acks of one change read and write at most {limit} of all their"
+            " bindings: ack in several changes",
+            subject="done ranges of a change",
+            limit=limit,
+            value=(CHANGE_ACKS_COST_MAX - budget.left + cost) * DONE_RANGES_PER_APPLIED,
+        )
+    budget.left -= cost
     return cost
 
 
@@ -166,7 +202,8 @@ def _not_bound(state: State, name: bytes, key: bytes) -> Conflict:
     return Conflict(f"queue {queue} has nothing of key {shown} to get: all is acked, or it is not bound", subject=queue)
 
 
-def _advance(detail: Detail, acks: list[Acked]) -> None:
+def advance(detail: Detail, acks: list[Acked]) -> None:
+    """Marks offsets as done."""
     for ack in acks:
         if ack.first <= detail.cursor:
             detail.cursor = max(detail.cursor, ack.to)

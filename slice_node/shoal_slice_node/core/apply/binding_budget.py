@@ -1,10 +1,11 @@
-"""Bounds how many bindings one record's drops, or purges, may take at once. Deterministic: part of `apply`."""
+"""Bounds what one record's drops, purges or acks may take at once. Deterministic: part of `apply`."""
 
 from __future__ import annotations
 
 
 class BindingBudget:
-    """Keeps in `left` how many bindings may still be looked at or ended. The rest waits for later parts or turns."""
+    """Keeps in `left` how many bindings may still be looked at or ended, or what they may still cost. The rest waits
+    for later parts or turns, or is refused."""
 
     __slots__ = ("left",)
 

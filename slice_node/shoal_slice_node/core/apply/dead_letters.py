@@ -6,6 +6,10 @@ shoal-offset       its offset there, in decimal digits
 shoal-queue        the queue that could not do it
 shoal-deliveries   how often it was delivered to that queue, in decimal digits
 shoal-hops         how many dead-letter keys it has come to, with this one, in decimal digits
+shoal-origin-key, shoal-origin-offset   where it was before it came to any dead-letter key
+
+A message of many queues has a copy for each queue that could not do it, and so has each copy, at the next dead-letter
+key: the number grows with each key. So copies go DEAD_LETTER_HOPS_MAX keys far, and to no key where the message was.
 """
 
 from __future__ import annotations
@@ -19,12 +23,17 @@ from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.limits import DEAD_LETTER_HOPS_MAX
 
 _REASONS: Final[dict[int, bytes]] = {reason: reason.name.lower().encode() for reason in Reason}
-HOPS: Final = "shoal-hops"
+_KEY: Final = "shoal-key"
+_QUEUE: Final = "shoal-queue"
+_HOPS: Final = "shoal-hops"
+_ORIGIN_KEY: Final = "shoal-origin-key"
+_ORIGIN_OFFSET: Final = "shoal-origin-offset"
 
 
 class Death(NamedTuple):
-    """Says why a message is not delivered again, and what it was."""
+    """Says why a message is not delivered again, what it was, and to which key its copy goes."""
 
+    dead_letter: bytes
     queue: bytes
     key: bytes
     offset: int
@@ -40,20 +49,25 @@ def takes_copies(dead_letter: bytes, key: bytes) -> bool:
 
 def copy_of(chunk: Chunk, index: int, death: Death) -> bytes | None:
     """Returns the copy, a serialized chunk of one message; None if it has come to DEAD_LETTER_HOPS_MAX dead-letter keys
-    already. The message's own headers go with it, unless they and these are more than a chunk may hold."""
+    already, or was in this one before. The message's own headers go with it, unless they and these are more than a
+    chunk may hold."""
     own: Mapping[str, bytes] = chunk.headers[index].fields if chunk.headers else {}
-    is_copy = "shoal-queue" in own and "shoal-key" in own  # Else a publisher that speaks gRPC itself made it up.
-    hops = own.get(HOPS, b"") if is_copy else b""
+    is_copy = all(name in own for name in (_KEY, _QUEUE, _ORIGIN_KEY, _ORIGIN_OFFSET))  # Else a publisher made it up.
+    hops = own[_HOPS] if is_copy and _HOPS in own else b""
     number = 1 + (int(hops) if len(hops) <= 3 and hops.isdigit() else 0)
-    if number > DEAD_LETTER_HOPS_MAX:
+    offset = b"%d" % death.offset
+    origin = (own[_ORIGIN_KEY], own[_ORIGIN_OFFSET]) if is_copy else (death.key, offset)
+    if number > DEAD_LETTER_HOPS_MAX or death.dead_letter in (death.key, origin[0]):
         return None
     ours = {
         "shoal-reason": _REASONS.get(death.reason, b"unknown"),
-        "shoal-key": death.key,
-        "shoal-offset": b"%d" % death.offset,
-        "shoal-queue": death.queue,
+        _KEY: death.key,
+        "shoal-offset": offset,
+        _QUEUE: death.queue,
         "shoal-deliveries": b"%d" % death.times,
-        HOPS: b"%d" % number,
+        _HOPS: b"%d" % number,
+        _ORIGIN_KEY: origin[0],
+        _ORIGIN_OFFSET: origin[1],
     }
     both = {**own, **ours}
     body = chunk.bodies[index]

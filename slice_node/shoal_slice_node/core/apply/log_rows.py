@@ -101,6 +101,11 @@ class LogRows:
         """`_found` answers for the offsets from here to its end."""
         self.cost = 0
 
+    @property
+    def low(self) -> int:
+        """Returns the lowest offset that the key keeps."""
+        return self._key.low
+
     def pause(self) -> None:
         """Prepares for a change of the log before the next question: rows are then sought anew."""
         self._rows = iter(())

@@ -13,9 +13,7 @@ from typing import NamedTuple, Protocol
 from shoal_slice_node.core.apply.records import (
     Due,
     Farewell,
-    Fate,
     Kind,
-    Retry,
     encode_due,
     encode_expire,
     encode_farewells,
@@ -33,7 +31,7 @@ from shoal_slice_node.core.background.trimmer import Trimmer
 from shoal_slice_node.core.dispatch.farewells import Farewells
 from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.transients import Transients
-from shoal_slice_node.core.limits import DEAD_COST, LOG_BYTES_PER_COST, RECLAIM_COST_PER_TURN
+from shoal_slice_node.core.limits import LOG_BYTES_PER_COST, RECLAIM_COST_PER_TURN
 
 
 class Proposal(NamedTuple):
@@ -139,16 +137,15 @@ class RetryJob:
 
     def turn(self, now_ms: int) -> Proposal | None:
         """See Job."""
-        retries = self._returns.decide()
-        if not retries:
-            return None
-        dead = sum(retry.to - retry.first for retry in retries if retry.fate == Fate.DEAD)
+        cost = self._returns.deciding.decide()
         # Made late: a bind below the head that comes between would have it decided again (BindBacks).
-        make = partial(self._payload, retries)
-        return Proposal(Kind.RETRY, b"", len(retries) + DEAD_COST * dead, make)
+        return Proposal(Kind.RETRY, b"", cost, self._payload) if cost else None
 
-    def _payload(self, retries: Sequence[Retry]) -> bytes:
-        return encode_retries(retries, self._state.lsn)
+    def _payload(self) -> bytes | None:
+        """Returns the record; None if nothing of what was decided rests any more. What a record ended since then may be
+        promised again by a bind after it, which the LSN would not tell."""
+        retries = self._returns.deciding.decided()
+        return encode_retries(retries, self._state.lsn) if retries else None
 
     def refused(self, now_ms: int) -> None:
         """See Job. The next turn finds what was not done."""

@@ -13,6 +13,7 @@ from shoal_slice_node.core.apply.records import Acked, Reason
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.unsent import unsent
 from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
 
 
@@ -79,16 +80,22 @@ class AcksInFlight:
         self._registry.wake(feed)
 
     def nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int) -> int:
-        """Takes back the offsets first <= o < to of this key, as far as this attachment has them out. Returns what it
-        cost, in stretches looked at."""
+        """Takes back the offsets first <= o < to of this key, as far as this attachment has them out and was sent them.
+        Returns what it cost, in stretches looked at. Raises ResourceExhausted if no more messages can rest."""
         feed, registry = attachment.feed, self._registry
         stream = feed.streams.get(key_id)
         if stream is None or first >= to:
             return 1
+        if feed.max_deliveries or delay_ms:
+            stretches = sum(held[0] is attachment for held in stream.held(first, to))
+            if stretches:
+                registry.returns.check_rests(feed, attachment.session, stretches)
         looked_at = len(stream.out) + len(stream.returned or ())
-        back = stream.take_back(attachment, first, to)
+        not_sent = unsent(attachment, stream)
+        parts = [(first, to)] if not_sent is None else not_sent.gaps(first, to)
+        back = [one for low, high in parts for one in stream.take_back(attachment, low, high)]
         if back:
-            registry.returns.came_back(stream, back, Reason.NACK, delay_ms)
+            registry.returns.came_back(stream, back, Reason.NACK, attachment.session, delay_ms)
             registry.end_pull_without_messages(attachment)
             registry.wake(feed)
             registry.has_room_again(attachment.session)

@@ -28,10 +28,13 @@ class Applying:
     def applied(self, effects: Effects) -> None:
         """Takes in what a record did. Only chunks may wait for their turn: a binding begins or ends at once."""
         self._growing.begin_record()
+        acked = self._acked_keys(effects)
         for name, _ in effects.created:
             self._attaching.created(name)
         for event in effects.events:
             if isinstance(event, Grown):
+                if event.key_id in acked:
+                    self._let_lag(event.key_id, acked[event.key_id])
                 self._growing.grown(event)
             elif isinstance(event, Bound):
                 self._bound(event)
@@ -48,9 +51,26 @@ class Applying:
             feed = self._registry.feeds.get(queue_id)
             if feed is not None:
                 self._attaching.dissolve(feed, at_once=len(effects.dropped) <= DISSOLVED_AT_ONCE_MAX)
-        ended = (event.queue_id for event in effects.events if isinstance(event, Purged | AckedByChange))
+        ended = (event.queue_id for event in effects.events if isinstance(event, Purged | AckedByChange | Unbound))
         for queue_id in dict.fromkeys(ended):
             self._after_end_of_out(queue_id)
+
+    @staticmethod
+    def _acked_keys(effects: Effects) -> dict[bytes, list[bytes]]:
+        """Returns the queues that the record acks messages for, by key."""
+        acked: dict[bytes, list[bytes]] = {}
+        for event in effects.events:
+            if isinstance(event, AckedByChange):
+                acked.setdefault(event.key_id, []).append(event.queue_id)
+        return acked
+
+    def _let_lag(self, key_id: bytes, queue_ids: list[bytes]) -> None:
+        """Lets queues read a chunk from the log, as the record that published it may have acked some of it, too."""
+        for queue_id in dict.fromkeys(queue_ids):
+            feed = self._registry.feeds.get(queue_id)
+            stream = None if feed is None else feed.streams.get(key_id)
+            if feed is not None and stream is not None:
+                feed.set_lagging(stream)
 
     def _bound(self, bound: Bound) -> None:
         registry = self._registry
@@ -102,8 +122,8 @@ class Applying:
             self._acks.note_done(stream)
 
     def _after_end_of_out(self, queue_id: bytes) -> None:
-        """Wakes the feed of a queue that was purged, or acked by a change: windows have opened, and no ack of a session
-        will say so. Pullers may have nothing left."""
+        """Wakes the feed of a queue that was purged, unbound, or acked by a change: windows have opened, and no ack of
+        a session will say so. Pullers may have nothing left, and nothing may rest any more."""
         feed = self._registry.feeds.get(queue_id)
         if feed is None:
             return

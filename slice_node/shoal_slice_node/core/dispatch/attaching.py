@@ -18,6 +18,7 @@ from shoal_slice_node.core.dispatch.loading import load_streams
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.unsent import split, unsent
 from shoal_slice_node.core.limits import ATTACHMENT_BYTES, INLINE_STREAMS_MAX
 
 
@@ -166,23 +167,30 @@ class Attaching:
             return
         feed.begin_leave()
         self.returning.append((attachment, iter(list(feed.streams.values()) if attachment.messages else ())))
-        if len(feed.streams) <= INLINE_STREAMS_MAX:
+        if len(feed.streams) <= INLINE_STREAMS_MAX and attachment.session.owed <= INLINE_STREAMS_MAX:
             self.returning.rotate(1)
             self.return_turn(INLINE_STREAMS_MAX)
 
-    def return_turn(self, streams_max: int) -> None:
-        """Looks at up to `streams_max` streams of the attachment that left first."""
+    def return_turn(self, cost_max: int) -> None:
+        """Looks at some streams of the attachment that left first: each costs as many as it has
+        stretches out, and 1 at least. The last stream may exceed `cost_max`."""
         attachment, streams = self.returning[0]
         feed = attachment.feed
-        for _ in range(streams_max):
+        while cost_max > 0:
             stream = next(streams, None)
             if stream is None:
                 self.returning.popleft()
                 feed.end_leave()
                 break
-            back = stream.give_back(attachment) if stream.out else []
-            if back:
-                self._registry.returns.came_back(stream, back, Reason.LEFT)
+            cost_max -= max(1, len(stream.out))
+            not_sent = unsent(attachment, stream) if stream.out else None
+            out = stream.give_back(attachment) if stream.out else []
+            if out:
+                sent, kept = split(out, not_sent)
+                if sent:
+                    self._registry.returns.came_back(stream, sent, Reason.LEFT, attachment.session)
+                if kept:
+                    self._registry.returns.not_sent(stream, kept)
                 self._registry.has_room_again(attachment.session)
         self._registry.wake(feed)
         self._registry.forget_if_idle(feed)
@@ -196,6 +204,7 @@ class Attaching:
         registry.dirty.pop(session.number, None)
         registry.roomy.pop(session, None)
         self.closing.append(session)
+        # A session with much that was not sent does not get through in this step.
         if len(session.by_queue) + len(session.pullers) <= INLINE_STREAMS_MAX // 8:
             self.closing.rotate(1)
             self.close_turn(INLINE_STREAMS_MAX // 8)
@@ -203,6 +212,8 @@ class Attaching:
     def close_turn(self, handles_max: int) -> None:
         """Detaches some of the queues of a session that ended."""
         session = self.closing[0]
+        if session.list_left_behind(8 * handles_max):
+            return
         for _ in range(handles_max):
             if session.by_queue:
                 self.detach(session, next(reversed(session.by_queue.values())))

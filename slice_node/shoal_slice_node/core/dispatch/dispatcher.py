@@ -93,6 +93,8 @@ class Dispatcher:
         freed = session.purge()
         if freed:
             self.registry.let_go(session, freed)
+        if session.leases:
+            self.registry.leases.sends(session)
         taken = session.take(bytes_max, self.registry.time_ms)
         for key_id, gap in taken.expired:
             for attachment in map(session.attachments.get, gap.handles):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.dispatch.exclusive import Exclusive
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.stretches import Rests
 from shoal_slice_node.core.limits import LIVE_LOOKS_MAX
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Attachment:
         "lined",
         "messages",
         "session",
+        "unsent",
         "window_bytes",
         "window_messages",
     )
@@ -47,6 +49,8 @@ class Attachment:
         self.lined = False
         self.lease: Lease | None = None
         """What it is given now joins this lease, in a queue with an ack timeout."""
+        self.unsent: dict[bytes, list[tuple[int, int]]] | None = None
+        """Once it is detached: by key id, what was on its way to it and was taken back."""
         self._left = False
         """It was detached, and gets nothing more."""
         self._pulls = 0
@@ -78,6 +82,13 @@ class Attachment:
     def begin_lease(self, lease: Lease) -> None:
         """Notes that what it is given from now on joins this lease."""
         self.lease = lease
+
+    def note_unsent(self, key_id: bytes, first: int, to: int) -> None:
+        """Notes what does not reach it, as it was detached. Once nothing of it is out, nothing need be known."""
+        if self.messages:
+            if self.unsent is None:
+                self.unsent = {}
+            self.unsent.setdefault(key_id, []).append((first, to))
 
     def end_lease(self) -> None:
         """Notes that nothing more joins its lease."""
@@ -126,6 +137,7 @@ class Feed:
         "_leaving",
         "_line",
         "_resting",
+        "_rests",
         "_unapplied_acks",
         "ack_timeout_ms",
         "attachments",
@@ -145,7 +157,9 @@ class Feed:
         "unflushed",
     )
 
-    def __init__(self, queue_id: bytes, name: bytes, options: QueueOptions, exclusive: Exclusive | None = None) -> None:
+    def __init__(
+        self, queue_id: bytes, name: bytes, options: QueueOptions, exclusive: Exclusive | None, rests: Rests
+    ) -> None:
         self.queue_id = queue_id
         self.name = name
         self.expires_after_s = options.expires_after_s
@@ -168,6 +182,7 @@ class Feed:
         So a look for room never costs more than the attachments that leave the line."""
         self._leaving = 0
         """The number of attachments that left, while their messages are still being taken back."""
+        self._rests = rests
         self._resting = 0
         """The number of stretches that rest, in all streams."""
         self._unapplied_acks = 0
@@ -266,13 +281,20 @@ class Feed:
 
     # Acks, and what came back.
 
-    def begin_rest(self) -> None:
-        """Notes that a stretch of a stream rests; the feed stays until `end_rest`."""
+    def begin_rest(self, session: int) -> None:
+        """Notes that a stretch of a stream, which this session had last, rests; the feed stays until `end_rest`."""
+        self._rests.begin(session, not self._resting)
         self._resting += 1
 
-    def end_rest(self) -> None:
+    def end_rest(self, session: int) -> None:
         self._resting -= 1
+        self._rests.end(session, not self._resting)
         assert self._resting >= 0
+
+    @property
+    def resting(self) -> int:
+        """Returns how many stretches rest, in all streams."""
+        return self._resting
 
     def acked(self, stream: Stream) -> None:
         """Notes that the stream has acks for the next flush."""

@@ -8,26 +8,34 @@ from __future__ import annotations
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.limits import LEASES_ENDED_KEPT
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.feeds import Attachment
+    from shoal_slice_node.core.dispatch.sessions import Session
     from shoal_slice_node.core.dispatch.streams import Stream
+
+_PARCEL = attrgetter("parcel")
 
 
 class Lease:
     """Holds what one pull took, or what an attachment of a queue with an ack timeout was given between two ticks.
     `messages`: how many of them are still out. `streams`: where they came from. `until_ms` 0: its time begins with the
-    next tick."""
+    next tick.
 
-    __slots__ = ("attachment", "lease_ms", "messages", "streams", "until_ms")
+    `parcel`: the number of its last parcel; 0: all of it was sent. The time that counts begins when this parcel is
+    sent. If it is not sent in as much time, what of the lease waits is taken back, and the time of the rest begins."""
+
+    __slots__ = ("attachment", "lease_ms", "messages", "parcel", "streams", "until_ms")
 
     def __init__(self, attachment: Attachment, lease_ms: int, until_ms: int = 0) -> None:
         self.attachment = attachment
         self.lease_ms = lease_ms
         self.until_ms = until_ms
+        self.parcel = 0
         self.messages = 0
         self.streams: list[Stream] = []
 
@@ -36,6 +44,14 @@ class Lease:
         self.messages += messages
         if not self.streams or self.streams[-1] is not stream:
             self.streams.append(stream)
+
+    def join_parcel(self, number: int) -> None:
+        """Notes that some of it is in this parcel, the last of its parcels."""
+        self.parcel = number
+
+    def all_sent(self) -> None:
+        """Notes that nothing of it waits to be sent."""
+        self.parcel = 0
 
     def begin(self, now_ms: int) -> None:
         """Begins its time."""
@@ -47,8 +63,9 @@ class Lease:
 
 
 class LeaseClock:
-    """Orders leases by their end. The next rebuild leaves out leases with all their messages acked. So memory holds at
-    most twice the leases with something out, plus LEASES_ENDED_KEPT."""
+    """Orders leases by their end. The next rebuild leaves out leases with all their messages acked, and ends that are
+    not those of their leases any more. So memory holds at most twice the leases with something out, plus
+    LEASES_ENDED_KEPT."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Lease]] = []
@@ -56,6 +73,8 @@ class LeaseClock:
         self._rebuild_at = LEASES_ENDED_KEPT
         self._open: list[Lease] = []
         """Leases of attachments; what is given until the next tick joins them."""
+        self._sending: dict[Session, None] = {}
+        """Sessions that were sent something since the last tick, of those with leases that wait for that."""
 
     def __len__(self) -> int:
         return len(self._heap)
@@ -76,22 +95,44 @@ class LeaseClock:
         """Begins the time of what was given since the last tick: from the time that is told now, so that nothing ends
         early."""
         opened, self._open = self._open, []
-        for lease in opened:
+        for lease in sorted(opened, key=_PARCEL):
             lease.attachment.end_lease()
-            lease.begin(now_ms)
-            if lease.messages:
-                self.add(lease)
+            session = lease.attachment.session
+            if lease.parcel <= session.sent_to:
+                lease.all_sent()
+            elif not session.closed:
+                session.wait_to_be_sent(lease)
+            self._begin(lease, now_ms)
+        sending, self._sending = self._sending, {}
+        for session in sending:
+            while (sent := session.next_sent_lease()) is not None:
+                sent.all_sent()
+                self._begin(sent, now_ms)
+
+    def _begin(self, lease: Lease, now_ms: int) -> None:
+        lease.begin(now_ms)
+        if lease.messages:
+            self.add(lease)
+
+    def sends(self, session: Session) -> None:
+        """Notes that a session with leases that wait is being sent something."""
+        self._sending[session] = None
+
+    def open_again(self, lease: Lease) -> None:
+        """Lets a lease's time begin with the next tick, if something of it is out."""
+        if lease.messages:
+            self._open.append(lease)
 
     def add(self, lease: Lease) -> None:
         heappush(self._heap, (lease.until_ms, next(self._serial), lease))
         if len(self._heap) > self._rebuild_at:
-            self._heap = [entry for entry in self._heap if entry[2].messages]
+            self._heap = [entry for entry in self._heap if entry[2].messages and entry[2].until_ms == entry[0]]
             heapify(self._heap)
             self._rebuild_at = 2 * len(self._heap) + LEASES_ENDED_KEPT
 
     def due(self, now_ms: int) -> Iterator[Lease]:
         """Takes out the leases that are over; yields those that have messages out, one by one."""
         while self._heap and self._heap[0][0] <= now_ms:
-            lease = heappop(self._heap)[2]
-            if lease.messages:
+            until_ms, _, lease = heappop(self._heap)
+            if lease.messages and lease.until_ms == until_ms:
                 yield lease

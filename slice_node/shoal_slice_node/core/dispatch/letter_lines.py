@@ -43,6 +43,9 @@ class _Line(Generic[Item]):
     def add(self, item: Item) -> None:
         self._waiting.append(item)
 
+    def add_first(self, item: Item) -> None:
+        self._waiting.appendleft(item)
+
     def take(self) -> Item:
         self.under_way += 1
         return self._waiting.popleft()
@@ -90,6 +93,12 @@ class LetterLines(Generic[Item]):
         if line is None:
             line = self._lines[key] = _Line()
         line.add(item)
+        self._look_at(key, line)
+
+    def add_first(self, key: bytes, item: Item) -> None:
+        """Lets an item wait before the others of its key, of which one was just taken."""
+        line = self._lines[key]
+        line.add_first(item)
         self._look_at(key, line)
 
     def ready(self, now_ms: int) -> bool:

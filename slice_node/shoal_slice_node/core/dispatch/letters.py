@@ -16,12 +16,13 @@ from typing import Final, NamedTuple
 from shoal_contract.limits import PRODUCER_BYTES
 from shoal_slice_node.core.apply.dead_letters import Death, copy_of
 from shoal_slice_node.core.apply.expiry import is_over
-from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.letter_lines import LetterLines
+from shoal_slice_node.core.dispatch.originals import Originals
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.dispatch.stretches import Resting, Returned
-from shoal_slice_node.core.limits import LETTERS_LOOKED_AT
+from shoal_slice_node.core.dispatch.stretches import Resting
+from shoal_slice_node.core.dispatch.undecided import split
+from shoal_slice_node.core.limits import LETTER_BYTES_OPENED, LETTERS_LOOKED_AT, LETTERS_OF_A_STRETCH
 
 FIRST_SEQUENCE: Final = 1
 """The number of a letter's publish. One that was refused is followed by one with the next number."""
@@ -39,17 +40,16 @@ class Letter(NamedTuple):
 
 
 class Letters:
-    """Keeps the letters. `retry`: takes a message whose copy is where it belongs."""
+    """Keeps the letters: of messages in a row one stretch, of which a letter is made when it is taken. `retry`: takes a
+    message whose copy is where it belongs."""
 
-    def __init__(self, state: State, retry: Callable[[Stream, Resting], None]) -> None:
+    def __init__(self, state: State, originals: Originals, retry: Callable[[Stream, Resting], None]) -> None:
         self._state = state
+        self._originals = originals
         self._retry = retry
         self._lines: LetterLines[tuple[Stream, Resting]] = LetterLines()
-
-    @property
-    def unsent(self) -> int:
-        """Returns how many letters wait, or are on their way; of some that wait the messages may be gone."""
-        return self._lines.items
+        self.unsent = 0
+        """How many letters wait, or are on their way; of some that wait the messages may be gone."""
 
     def ready(self, now_ms: int) -> bool:
         """Returns whether letters may be sent. `now_ms`, here and below: the time of a clock that only grows."""
@@ -57,38 +57,50 @@ class Letters:
 
     def add(self, stream: Stream, resting: Resting) -> None:
         """Takes messages whose copies belong on another slice: one letter each."""
-        if resting.to == resting.first + 1:
-            self._lines.add(_key_of(stream), (stream, resting))
-            return
-        stream.end_rest(resting)
-        for offset in range(resting.first, resting.to):
-            one = stream.rest(Returned(offset, offset + 1, resting.times), resting.reason, 0)
-            one.note_counted()
-            self._lines.add(_key_of(stream), (stream, one))
+        self.unsent += resting.to - resting.first
+        self._lines.add(_key_of(stream), (stream, resting))
 
     def take(self, now_ms: int) -> Letter | None:
         """Returns the next letter to send; None: there is none, or none found in this step. `sent` or `not_sent` must
         be called for it."""
-        for _ in range(LETTERS_LOOKED_AT):
+        left, opened_bytes = LETTERS_LOOKED_AT, self._originals.opened_bytes
+        while left > 0 and self._originals.opened_bytes - opened_bytes < LETTER_BYTES_OPENED:
+            left -= 1
             found = self._lines.take(now_ms)
             if found is None:
-                return None
+                break
             stream, resting = found
-            letter = None if resting.over or stream.feed.gone else self._letter(stream, resting)
-            if letter is not None:
-                return letter
+            if not (resting.over or stream.feed.gone):
+                one = self._first_of(stream, resting)
+                letter = self._letter(stream, one)
+                if letter is not None:
+                    return letter
+                resting = one
+            self.unsent -= resting.to - resting.first
             self._lines.left_out(_key_of(stream))
+        if not self.unsent:
+            self._originals.forget()
         return None
+
+    def _first_of(self, stream: Stream, resting: Resting) -> Resting:
+        """Parts the first message from those that were taken; the others wait on, behind those of other stretches from
+        time to time."""
+        middle = resting.first + 1
+        if middle == resting.to:
+            return resting
+        one, others = split(stream, resting, middle)
+        wait = self._lines.add if middle % LETTERS_OF_A_STRETCH == 0 else self._lines.add_first
+        wait(_key_of(stream), (stream, others))
+        return one
 
     def _letter(self, stream: Stream, resting: Resting) -> Letter | None:
         """Returns the letter; None: the message is gone, or no copy of it is to be made."""
         feed, offset = stream.feed, resting.first
         queue = self._state.load_queue_by_id(feed.queue_id)
-        found = self._state.key_by_id(stream.key_id)
-        stored = None if found is None else LogRows(self._state.tables.log, found[1]).at(offset)
-        if queue is None or stored is None or not stored.first <= offset:
+        stored = self._originals.chunk_with(stream, offset)
+        if queue is None or stored is None:
             return None
-        death = Death(feed.name, stream.key, offset, resting.times, resting.reason)
+        death = Death(_key_of(stream), feed.name, stream.key, offset, resting.times, resting.reason)
         over = is_over(stored.header, self._state.time_ms)
         copy = None if over else copy_of(stored.opened(), offset - stored.first, death)
         if copy is None:
@@ -101,6 +113,7 @@ class Letters:
 
     def sent(self, letter: Letter) -> None:
         """Notes that the copy is on the slice that owns its key."""
+        self.unsent -= 1
         self._lines.succeeded(letter.key)
         self._done(letter.stream, letter.resting)
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.registry import Registry
-from shoal_slice_node.core.dispatch.sessions import Parcel
 from shoal_slice_node.core.dispatch.streams import Stream
 
 

@@ -6,14 +6,14 @@ from collections.abc import Generator
 from typing import NamedTuple
 
 from shoal_contract.errors import ResourceExhausted
-from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.filling import Budget, fill
 from shoal_slice_node.core.dispatch.leases import Lease
+from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
-from shoal_slice_node.core.dispatch.sessions import Parcel, Session
+from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import OWED_BY_PULLS_MAX, PULL_BYTES_MAX, PULL_MESSAGES_MAX, PULL_ROWS_PER_STEP
 
@@ -30,14 +30,14 @@ class PullTerms(NamedTuple):
 
 
 class Puller:
-    """Takes messages for sessions, and gives them back when leases end. On the leader only. Times are of a clock that
-    only grows."""
+    """Takes messages for sessions. On the leader only. Times are of a clock that only grows."""
 
     def __init__(self, state: State, dispatcher: Dispatcher) -> None:
         self._state = state
         self._dispatcher = dispatcher
         self.leases = dispatcher.registry.leases
         self.returns = dispatcher.registry.returns
+        self.timeouts = dispatcher.registry.timeouts
 
     def pull(
         self, session: Session, queue_id: bytes, terms: PullTerms, now_ms: int
@@ -104,20 +104,3 @@ class Puller:
                 break
             yield
         return parcels
-
-    def expire(self, now_ms: int) -> bool:
-        """Gives again what was taken under the lease that ended first. Returns False if no lease has ended."""
-        lease = next(self.leases.due(now_ms), None)
-        if lease is None:
-            return False
-        registry = self._dispatcher.registry
-        feed = lease.attachment.feed
-        for stream in lease.streams:
-            back = stream.give_back(None, lease)
-            if back:
-                registry.returns.came_back(stream, back, Reason.TIMEOUT)
-                registry.has_room_again(lease.attachment.session)
-        registry.end_pull_without_messages(lease.attachment)
-        registry.wake(feed)
-        registry.forget_if_idle(feed)
-        return True

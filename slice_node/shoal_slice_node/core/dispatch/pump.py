@@ -12,7 +12,7 @@ from typing import NamedTuple
 from shoal_slice_node.core.dispatch.attaching import Attaching
 from shoal_slice_node.core.dispatch.filling import Budget, fill
 from shoal_slice_node.core.dispatch.growing import Growing
-from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.registry import Registry, stretches_of
 from shoal_slice_node.core.limits import (
     PUMP_TURN_BINDINGS,
     PUMP_TURN_BYTES,
@@ -37,6 +37,7 @@ class Pump:
             _Kind(registry.ready, self._fill_turn),
             _Kind(growing.spreads, partial(growing.turn, PUMP_TURN_HANDLES)),
             _Kind(attaching.returning, partial(attaching.return_turn, PUMP_TURN_HANDLES)),
+            _Kind(registry.timeouts.ending, partial(registry.timeouts.turn, PUMP_TURN_HANDLES)),
             _Kind(registry.roomy, self._room_turn),
             _Kind(attaching.loading, partial(attaching.load_turn, PUMP_TURN_BINDINGS)),
             _Kind(attaching.closing, partial(attaching.close_turn, PUMP_TURN_BINDINGS)),
@@ -90,8 +91,11 @@ class Pump:
     def _forget_turn(self) -> None:
         forgetting = self._registry.forgetting
         streams = forgetting[0]
-        for _ in range(PUMP_TURN_HANDLES):
+        left = PUMP_TURN_HANDLES
+        while left > 0:
             if not streams:
                 forgetting.popleft()
                 return
-            self._registry.leave(streams.popitem()[1])  # Freed one by one: a large feed at once would take long.
+            stream = streams.popitem()[1]  # Freed one by one: a large feed at once would take long.
+            left -= 1 + stretches_of(stream)
+            self._registry.leave(stream)

@@ -16,17 +16,20 @@ from shoal_slice_node.core.dispatch.exclusive import NEWEST, Exclusive
 from shoal_slice_node.core.dispatch.farewells import Farewells
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.leases import LeaseClock
+from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
 from shoal_slice_node.core.dispatch.returns import Returns
-from shoal_slice_node.core.dispatch.sessions import Parcel, Session
+from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.timeouts import Timeouts
 from shoal_slice_node.core.dispatch.transients import Transients
 from shoal_slice_node.core.limits import (
     DELIVERED_MARKS_MAX,
     EXCLUSIVES_REMEMBERED_MAX,
     FEED_BYTES,
     HANDLE_BYTES,
+    INLINE_STREAMS_MAX,
     PARCEL_OVERHEAD_BYTES,
     STREAM_BYTES,
 )
@@ -80,6 +83,7 @@ class Registry:
         self.farewells = Farewells(state, self.is_consumed)
         self.leases = LeaseClock()
         self.returns = Returns(state, self)
+        self.timeouts = Timeouts(self)
         self._exclusives: OrderedDict[bytes, Exclusive] = OrderedDict()
         """Queue id -> its consumers; of exclusive queues, those whose feed was made last."""
         self._parcels = 0
@@ -159,7 +163,7 @@ class Registry:
     def add_feed(self, queue_id: bytes, name: bytes, options: QueueOptions) -> Feed:
         """Registers a new feed, which has no streams yet."""
         exclusive = None if options.exclusive == DURABLE.exclusive else self._exclusive(queue_id, options.exclusive)
-        feed = self.feeds[queue_id] = Feed(queue_id, name, options, exclusive)
+        feed = self.feeds[queue_id] = Feed(queue_id, name, options, exclusive, self.shares.rests)
         self.shares.attached.hold(FEED_BYTES)
         return feed
 
@@ -225,11 +229,12 @@ class Registry:
             self.end_feed(feed)
 
     def end_feed(self, feed: Feed) -> None:
-        """Ends a registered feed: its streams leave their keys, in turns if they are many."""
+        """Ends a registered feed: its streams leave their keys, in turns if they, or what is out, are many."""
         del self.feeds[feed.queue_id]
         streams = feed.end()
         self.shares.attached.let_go(FEED_BYTES + STREAM_BYTES * len(streams))
-        if len(streams) <= 64:
+        stretches = sum(map(stretches_of, streams.values())) if len(streams) <= 64 else 0
+        if len(streams) <= 64 and stretches <= INLINE_STREAMS_MAX:
             for stream in streams.values():
                 self.leave(stream)
         else:
@@ -308,6 +313,8 @@ class Registry:
         parcel = self.parcel(session, stream, part)
         stream.join_parcel(parcel.number)
         assert attachment.handle is not None
+        if attachment.lease is not None:
+            attachment.lease.join_parcel(parcel.number)
         parcel.add_handle(attachment.handle)
         self.shares.hold(session, HANDLE_BYTES)
 
@@ -372,3 +379,8 @@ class Registry:
                 feed.line_up(attachment)
                 self.wake(feed)
         self.has_room_again(session)
+
+
+def stretches_of(stream: Stream) -> int:
+    """Returns how many stretches of a stream are out, or rest."""
+    return len(stream.out) + len(stream.resting or ())

@@ -1,42 +1,34 @@
-"""Decides what becomes of messages that come back: by a nack, by an ack timeout, by the end of a lease or a session.
+"""Keeps what came back until it is given again: by a nack, by an ack timeout, by the end of a lease or a session.
 
 Most are given again at once. A nack with a delay lets them rest until the delay is over, in memory, on the leader only.
 Times begin with the first tick after a message came back, so that nothing is given early.
 
 Where a queue has a bound for deliveries, messages rest until a RETRY record (apply/retries.py) has their count, or has
-marked them as done and copied them to the dead-letter key. If another slice owns that key, `letters` (letters.py) has
-them until their copies are there; then a record marks them as done.
+marked them as done and copied them to the dead-letter key: `deciding` (deciding.py) says which. If another slice owns
+that key, `letters` (letters.py) has them until their copies are there; then a record marks them as done.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
 from shoal_contract.errors import ResourceExhausted
-from shoal_slice_node.core.apply.dead_letters import takes_copies
+from shoal_contract.names import show
 from shoal_slice_node.core.apply.effects import Retried
-from shoal_slice_node.core.apply.log_rows import LogRows
-from shoal_slice_node.core.apply.records import Fate, Reason, Retry
+from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.dispatch.letters import Letters
+from shoal_slice_node.core.dispatch.deciding import Deciding
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Resting, Returned
-from shoal_slice_node.core.limits import (
-    DEAD_BYTES_PER_RECORD_MAX,
-    DEAD_PER_RECORD_MAX,
-    RESTING_ENDED_PER_TURN,
-    RESTING_MAX,
-    RESTING_OVER_KEPT,
-    RETRIES_PER_RECORD_MAX,
-)
+from shoal_slice_node.core.limits import RESTING_ENDED_PER_TURN, RESTING_OVER_KEPT, RESTS_PER_QUEUE_FLOOR
 
 if TYPE_CHECKING:
+    from shoal_slice_node.core.dispatch.feeds import Feed
     from shoal_slice_node.core.dispatch.registry import Registry
+    from shoal_slice_node.core.dispatch.sessions import Session
 
-_Rest = tuple[Stream, Resting]
 _Delayed = tuple[int, int, Stream, Resting]
 """When it is over, a number of its own, and what rests."""
 
@@ -46,55 +38,66 @@ class Returns:
     RESTING_OVER_KEPT, and what each binding may have out."""
 
     def __init__(self, state: State, registry: Registry) -> None:
-        self.letters = Letters(state, self._retry)
+        self.deciding = Deciding(state)
+        self.letters = self.deciding.letters
         self._state = state
         self._registry = registry
-        self._fresh: list[_Rest] = []
+        self._fresh: list[tuple[Stream, Resting]] = []
         """Delayed since the last tick, which tells the time."""
         self._delayed: list[_Delayed] = []
         self._serial = count()
         self._rebuild_at = RESTING_OVER_KEPT
-        self._undecided: deque[_Rest] = deque()
-        """For the next RETRY records."""
-        self._under_way: list[tuple[_Rest, Fate]] = []
-        """In the last one, which may be applied or not."""
 
-    def check_room(self, delay_ms: int) -> None:
-        """Raises ResourceExhausted if no more messages can be delayed."""
-        delayed = len(self._fresh) + len(self._delayed)
-        if delay_ms and delayed >= RESTING_MAX:
-            raise ResourceExhausted(
-                f"stretches of messages that wait for the delay of a nack: {delayed}; the limit is {RESTING_MAX}: nack"
-                " without a delay, or keep the messages until then",
-                subject="delayed messages",
-                limit=RESTING_MAX,
-                value=delayed + 1,
-            )
+    def check_rests(self, feed: Feed, session: Session, stretches: int) -> None:
+        """Raises ResourceExhausted if no more stretches of messages can rest: on this slice, of this queue, or of this
+        session. While less than half of what may rest does, any queue and any session may have all of it; then it is
+        divided among those that have some. A queue may always have RESTS_PER_QUEUE_FLOOR."""
+        shares = self._registry.shares
+        rests, rests_max = shares.rests, shares.rests_max
+        after = rests.stretches + stretches
+        if 2 * after <= rests_max or feed.resting + stretches <= RESTS_PER_QUEUE_FLOOR:
+            return
+        _check("resting messages", "on this slice", after, rests_max)
+        fair = max(RESTS_PER_QUEUE_FLOOR, rests_max // (2 * max(1, rests.queues + (not feed.resting))))
+        queue = f"of queue {show(feed.name)}"
+        _check(f"resting messages {queue}", queue, feed.resting + stretches, fair)
+        had = rests.of(session.number)
+        _check("resting messages of the session", "of this session", had + stretches, rests_max // (1 + rests.sessions))
 
-    def came_back(self, stream: Stream, back: list[Returned], reason: Reason, delay_ms: int = 0) -> None:
-        """Takes what a session had out and has no more."""
+    def came_back(
+        self, stream: Stream, back: list[Returned], reason: Reason, session: Session, delay_ms: int = 0
+    ) -> None:
+        """Takes what a session was sent and has no more: it was delivered once more than before."""
         feed = stream.feed
         if feed.gone:
             return
         self._state.counters.count_back(reason, sum(one.to - one.first for one in back))
+        back = [one._replace(times=one.times + 1) for one in back]
         if feed.max_deliveries:
-            self._undecided += [(stream, stream.rest(one, reason, delay_ms)) for one in back]
+            for one in back:
+                self.deciding.wait(stream, stream.rest(one, reason, delay_ms, session.number))
             return
         self._registry.mark(stream)
         if delay_ms:
-            self._fresh += [(stream, stream.rest(one, reason, delay_ms)) for one in back]
+            self._fresh += [(stream, stream.rest(one, reason, delay_ms, session.number)) for one in back]
             return
         stream.give_again(back)
         feed.set_lagging(stream)
+
+    def not_sent(self, stream: Stream, back: list[Returned]) -> None:
+        """Takes what was given to a session and never sent: nothing was delivered, so it is given again at once."""
+        if not stream.feed.gone:
+            stream.give_again(back)
+            stream.feed.set_lagging(stream)
 
     def loaded(self, stream: Stream) -> None:
         """Takes a stream that was just made from the tables: what was delivered as often as may be is not given."""
         most = stream.feed.max_deliveries
         for one in [one for one in stream.returned or () if one.times >= most]:
             stream.take_returned(one)
-            resting = stream.rest(one, Reason.LEFT, 0)
+            resting = stream.rest(one, Reason.LEFT, 0, 0)
             resting.note_counted()
-            self._undecided.append((stream, resting))
+            self.deciding.wait(stream, resting)
 
     # Delays.
 
@@ -129,76 +132,16 @@ class Returns:
 
     # Records.
 
-    def decide(self) -> list[Retry]:
-        """Returns what the next RETRY record is to do. No record may be under way. What the last one did not do, it
-        takes again."""
-        under_way, self._under_way = self._under_way, []
-        for one, fate in reversed(under_way):
-            if not (one[1].over or (fate == Fate.AGAIN and one[1].counted)):
-                self._undecided.appendleft(one)
-        retries: list[Retry] = []
-        dead, left_bytes = 0, DEAD_BYTES_PER_RECORD_MAX
-        while self._undecided and len(retries) < RETRIES_PER_RECORD_MAX and dead < DEAD_PER_RECORD_MAX:
-            stream, resting = self._undecided[0]
-            fate = Fate.AGAIN if resting.over else self._fate(stream, resting)
-            if resting.over or (fate == Fate.AGAIN and resting.counted):
-                self._undecided.popleft()
-                if not resting.over:
-                    self.letters.add(stream, resting)
-                continue
-            to = resting.to
-            if fate == Fate.DEAD:
-                to = min(to, resting.first + DEAD_PER_RECORD_MAX - dead)
-                to, left_bytes = self._fitting(stream, resting.first, to, left_bytes, not dead)
-                if to == resting.first:
-                    break
-                dead += to - resting.first
-            self._undecided.popleft()
-            self._under_way.append(((stream, resting), fate))
-            of = (stream.feed.queue_id, stream.key_id)
-            retries.append(Retry(*of, resting.first, to, resting.times, fate, resting.reason))
-        return retries
-
-    def _fate(self, stream: Stream, resting: Resting) -> Fate:
-        feed = stream.feed
-        if resting.sent:
-            return Fate.SENT
-        if resting.times < feed.max_deliveries:
-            return Fate.AGAIN
-        dead_letter = feed.dead_letter
-        assert isinstance(dead_letter, bytes)
-        here = not takes_copies(dead_letter, stream.key) or self._state.owns(dead_letter)
-        return Fate.DEAD if here else Fate.AGAIN  # Its count first; then a letter.
-
-    def _fitting(self, stream: Stream, first: int, to: int, left_bytes: int, first_of_record: bool) -> tuple[int, int]:
-        """Returns how far a record with so many bytes left may copy, and the bytes that are left then."""
-        found = self._state.key_by_id(stream.key_id)
-        rows = None if found is None else LogRows(self._state.tables.log, found[1])
-        offset = first
-        while rows is not None and offset < to:
-            stored = rows.at(offset)
-            if stored is None:
-                return to, left_bytes
-            left_bytes -= len(stored.chunk) // stored.header.messages
-            if left_bytes < 0 and not first_of_record:
-                return offset, left_bytes
-            first_of_record = False
-            offset += 1
-        return to, left_bytes
-
-    def _retry(self, stream: Stream, resting: Resting) -> None:
-        self._undecided.append((stream, resting))
-
     def retried(self, stream: Stream, retried: Retried) -> bool:
         """Takes in what a RETRY record did with messages that rest. Returns whether some of them are done now."""
         if retried.done:
             return bool(self._cut(stream, retried.first, retried.to, done=True))
-        for resting in list((stream.resting or {}).values()):
+        for resting in stream.resting.within(retried.first, retried.to) if stream.resting else ():
             if resting.counted or not retried.first <= resting.first <= resting.to <= retried.to:
                 continue
             resting.note_counted()
             if resting.times >= stream.feed.max_deliveries:
-                self._undecided.append((stream, resting))
+                self.deciding.wait(stream, resting)
             elif resting.delay_ms:
                 self._fresh.append((stream, resting))
             else:
@@ -213,7 +156,7 @@ class Returns:
     def _cut(self, stream: Stream, first: int, to: int, done: bool) -> int:
         """Ends the rest of first <= o < to; other parts of their stretches rest on. `done`: the stream does not know
         yet that they are done. Returns how many stretches had some of them."""
-        cut = [one for one in (stream.resting or {}).values() if one.first < to and first < one.to]
+        cut = stream.resting.within(first, to) if stream.resting else []
         for resting in cut:
             stream.end_rest(resting)
             if done:
@@ -231,6 +174,18 @@ class Returns:
         if resting.due_ms:
             heappush(self._delayed, (resting.due_ms, next(self._serial), stream, resting))
         elif feed.max_deliveries and (not resting.counted or resting.times >= feed.max_deliveries):
-            self._undecided.append((stream, resting))
+            self.deciding.wait(stream, resting)
         else:
             self._fresh.append((stream, resting))
+
+
+def _check(subject: str, whose: str, after: int, most: int) -> None:
+    """Raises ResourceExhausted if so many stretches would rest, and fewer may."""
+    if after > most:
+        raise ResourceExhausted(
+            f"stretches of messages {whose} that came back and are not given again yet would be {after}; the limit is"
+            f" {most}: keep the messages, and nack them later",
+            subject=subject,
+            limit=most,
+            value=after,
+        )

@@ -2,110 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch.asked_attaches import AskedAttaches
-from shoal_slice_node.core.limits import (
-    ENDED_UNREAD_MAX,
-    HANDLE_BYTES,
-    HANDLE_WIRE_BYTES_MAX,
-    OWED_PER_SESSION_MAX,
-    PARCEL_NUMBERS_BYTES_MAX,
-    PARCEL_OVERHEAD_BYTES,
-)
+from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
+from shoal_slice_node.core.dispatch.unsent import UnsentParcels
+from shoal_slice_node.core.limits import ENDED_UNREAD_MAX, OWED_PER_SESSION_MAX
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.exclusive import Exclusive
     from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
-
-
-Slot = tuple[bytes, int, int, int, int]
-"""Key id, first offset, end offset, times delivered before, and a count. The count is one more if a stream may not join
-the last parcel, because that parcel leaves before one that the stream is in already."""
-
-
-class Parcel:
-    """Carries one chunk, or a part of one, to a session: once, for all of the session's queues. `first` 0: it is a live
-    chunk, without offsets. `times` below 0: it is a gap, and its handles do not get these messages (gaps.py).
-
-    `number` grows in the order in which parcels leave; 0: it does not wait for a session.
-    """
-
-    __slots__ = ("chunk", "expires_ms", "first", "handles", "key", "low", "number", "time_ms", "times", "to")
-
-    def __init__(
-        self,
-        key: bytes,
-        first: int,
-        low: int,
-        to: int,
-        chunk: bytes,
-        time_ms: int,
-        times: int,
-        number: int = 0,
-        expires_ms: int = 0,
-    ) -> None:
-        self.expires_ms = expires_ms
-        self.key = key
-        self.first = first
-        self.low = low
-        self.to = to
-        self.chunk = chunk
-        self.time_ms = time_ms
-        self.times = times
-        self.handles: list[int] = []
-        self.number = number
-
-    @property
-    def cost_bytes(self) -> int:
-        """Returns the memory that the parcel takes, about."""
-        return len(self.chunk) + len(self.key) + PARCEL_OVERHEAD_BYTES + HANDLE_BYTES * len(self.handles)
-
-    @property
-    def wire_bytes(self) -> int:
-        """Returns the bytes that the parcel takes in a response, at most."""
-        handles = HANDLE_WIRE_BYTES_MAX * len(self.handles)
-        return len(self.chunk) + len(self.key) + handles + PARCEL_NUMBERS_BYTES_MAX
-
-    def add_handle(self, handle: int) -> None:
-        """Lets another of the session's queues get the chunk."""
-        self.handles.append(handle)
-
-    def drop_handles(self, dropped: set[int]) -> None:
-        """Takes these handles out."""
-        self.handles = [handle for handle in self.handles if handle not in dropped]
-
-    @property
-    def is_gap(self) -> bool:
-        return self.times < 0
-
-    def expired(self) -> Parcel:
-        """Returns the gap that is told in the place of the messages."""
-        gap = Parcel(self.key, self.low, self.low, self.to, b"", 0, -wire.GAP_REASON_EXPIRED)
-        gap.handles = self.handles
-        return gap
-
-    def to_gap(self) -> wire.Gap:
-        """Returns the gap that it is."""
-        why = wire.GapReason.ValueType(-self.times)
-        return wire.Gap(key=self.key, first=self.first, to=self.to, why=why, handles=self.handles)
-
-    def to_wire(self) -> wire.Delivery:
-        return wire.Delivery(
-            key=self.key,
-            first=self.first,
-            to=self.to,
-            chunk=self.chunk,
-            time_ms=self.time_ms,
-            handles=self.handles,
-            redelivered=self.times,
-            low=self.low,
-            live=not self.first,
-            expires_ms=self.expires_ms,
-        )
+    from shoal_slice_node.core.dispatch.leases import Lease
 
 
 class Taken(NamedTuple):
@@ -127,14 +38,19 @@ class Session:
     and -1 once the session is closed. `owed`: the number of stretches of offsets that the session has and has not acked
     (streams.Out), over all queues. When it reaches `owed_max`, the session lags.
 
+    `sent_to`: the number of the last parcel that the transport took; all with lower numbers have left, or are no more.
+    `leases`: of what was given under an ack timeout, those with parcels that wait, in the order of these parcels.
+
     Invariants: each name in `by_queue` is that of an attachment, or is in `awaited`, under the same handle; a closed
     session has nothing in `waiting` and `stalled`.
     """
 
     __slots__ = (
         "_detached",
+        "_left_behind",
         "_taken",
         "_told",
+        "_unsent",
         "asked",
         "attachments",
         "awaited",
@@ -142,6 +58,7 @@ class Session:
         "closed",
         "ended_by",
         "ended_handles",
+        "leases",
         "number",
         "owed",
         "owed_max",
@@ -149,6 +66,7 @@ class Session:
         "pullers",
         "resets",
         "room_bytes",
+        "sent_to",
         "stalled",
         "under_way_bytes",
         "waiting",
@@ -171,8 +89,8 @@ class Session:
         self.attachments: dict[int, Attachment] = {}
         self.by_queue: dict[bytes, int] = {}
         """The handle of each queue name, attached or awaited: a session has each queue once."""
-        self._detached: set[int] = set()
-        """Detached handles that waiting parcels may still name."""
+        self._detached: dict[int, Attachment] = {}
+        """Detached handles that waiting parcels may still name, and what they were."""
         self.asked = AskedAttaches()
         self.awaited: dict[int, bytes] = {}
         """Handles of queues that have no part here yet."""
@@ -180,6 +98,12 @@ class Session:
         self.stalled: dict[bytes, Feed] = {}
         """Feeds that found no room here: they are served when there is room again."""
         self.waiting: dict[Slot, Parcel] = {}
+        self.sent_to = 0
+        self.leases: dict[Lease, None] = {}
+        self._unsent: UnsentParcels | None = None
+        """Made when it is first needed, and let go when nothing waits any more."""
+        self._left_behind: dict[Slot, Parcel] = {}
+        """What waited when the session closed, and is not listed in `_unsent` yet."""
         self.resets: list[int] = []
         """Handles of queues that were dropped here: the client is told before it gets anything of their next life."""
 
@@ -221,7 +145,7 @@ class Session:
             del self.by_queue[feed.name]
             self.stalled.pop(feed.queue_id, None)
             if self.waiting:
-                self._detached.add(handle)
+                self._detached[handle] = attachment
         return attachment
 
     def await_part(self, name: bytes, handle: int) -> None:
@@ -284,8 +208,11 @@ class Session:
         self.ended_by = error
 
     def close(self) -> None:
-        """Notes that the session has ended: it is given nothing more, and nothing waits for it."""
-        self.waiting.clear()
+        """Notes that the session has ended: it is given nothing more, and nothing waits for it. `list_left_behind`
+        must be called before what it has out is given back."""
+        self._left_behind, self.waiting = self.waiting, {}
+        self._unsent = None
+        self.leases.clear()
         self.stalled.clear()
         self.closed = True
         self.room_bytes = -1
@@ -336,19 +263,21 @@ class Session:
 
     def purge(self) -> int:
         """Takes detached handles out of what waits. Returns the bytes freed."""
-        detached, self._detached = self._detached, set()
+        detached, self._detached = self._detached, {}
         if not detached:
             return 0
         freed = 0
         for slot, parcel in list(self.waiting.items()):
-            if detached.isdisjoint(parcel.handles):
+            if detached.keys().isdisjoint(parcel.handles):
                 continue
+            for handle in [one for one in parcel.handles if one in detached] if parcel.has_messages else ():
+                detached[handle].note_unsent(slot[0], parcel.low, parcel.to)
             before = parcel.cost_bytes
-            parcel.drop_handles(detached)
+            parcel.drop_handles(detached.keys())
             if parcel.handles:
                 freed += before - parcel.cost_bytes
             else:
-                del self.waiting[slot]
+                self._leaves(slot)
                 freed += before
         return freed
 
@@ -368,7 +297,8 @@ class Session:
             is_over = 0 < parcel.expires_ms <= now_ms
             if (deliveries or gaps) and (total > bytes_max or ((is_over or parcel.is_gap) and deliveries)):
                 break
-            del waiting[slot]
+            self._leaves(slot)
+            self.sent_to = parcel.number
             cost_bytes += parcel.cost_bytes
             if is_over:
                 parcel = parcel.expired()
@@ -379,6 +309,65 @@ class Session:
             self._taken += (parcel.to - parcel.low) * len(parcel.handles)
             deliveries.append(parcel.to_wire())
         return Taken(deliveries, gaps, cost_bytes, expired)
+
+    def _leaves(self, slot: Slot) -> None:
+        """Notes that a parcel does not wait any more."""
+        del self.waiting[slot]
+        if self._unsent is not None:
+            self._unsent.forget(slot)
+            if not self.waiting:
+                self._unsent = None
+
+    # What was not sent.
+
+    def unsent(self, key_id: bytes, handle: int, number_max: int) -> Iterator[tuple[Slot, Parcel]]:
+        """Yields the parcels of a key for this handle that the transport did not take, with numbers up to
+        `number_max`."""
+        if self.closed:
+            while self.list_left_behind(len(self._left_behind)):
+                pass
+        elif self.waiting:
+            if self._unsent is None:
+                self._unsent = UnsentParcels()
+            self._unsent.add_new(self.waiting)
+        return iter(()) if self._unsent is None else self._unsent.of(key_id, handle, number_max)
+
+    def list_left_behind(self, parcels_max: int) -> bool:
+        """Lists some of the parcels that waited when the session closed. Returns whether there are more."""
+        left = self._left_behind
+        if left and self._unsent is None:
+            self._unsent = UnsentParcels()
+        for _ in range(min(parcels_max, len(left))):
+            slot, parcel = left.popitem()
+            parcel.drop_chunk()
+            assert self._unsent is not None
+            self._unsent.add(slot, parcel)
+        return bool(left)
+
+    def withdraw(self, slot: Slot, parcel: Parcel, handle: int) -> int:
+        """Takes a handle out of a parcel that waits. Returns the bytes freed."""
+        before = parcel.cost_bytes
+        parcel.drop_handle(handle)
+        if parcel.handles:
+            return before - parcel.cost_bytes
+        self._leaves(slot)
+        return before
+
+    def wait_to_be_sent(self, lease: Lease) -> None:
+        """Notes a lease with parcels that wait."""
+        self.leases[lease] = None
+
+    def stop_waiting(self, lease: Lease) -> None:
+        """Notes that a lease need not wait for its parcels any more."""
+        self.leases.pop(lease, None)
+
+    def next_sent_lease(self) -> Lease | None:
+        """Returns a lease whose parcels have all left, and forgets it; None: there is none."""
+        lease = next(iter(self.leases), None)
+        if lease is None or lease.parcel > self.sent_to:
+            return None
+        del self.leases[lease]
+        return lease
 
     def count_taken(self) -> int:
         """Returns the number of messages that the transport took since the last call, once for each queue."""

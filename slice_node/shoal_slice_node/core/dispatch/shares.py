@@ -10,7 +10,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.limits import DELIVERIES_FLOOR_BYTES, OWED_BYTES, OWED_FLOOR, OWED_PER_SESSION_MAX
+from shoal_slice_node.core.dispatch.stretches import Rests
+from shoal_slice_node.core.limits import (
+    DELIVERIES_FLOOR_BYTES,
+    OWED_BYTES,
+    OWED_FLOOR,
+    OWED_PER_SESSION_MAX,
+    RESTING_BYTES,
+    RESTING_FLOOR,
+    RESTING_MAX,
+)
 
 
 class Share:
@@ -43,10 +52,10 @@ class Share:
 
 class DispatchShares:
     """Keeps the shares. `deliveries`: what waits for sessions or is at their transports. `attached`: feeds, streams and
-    attachments. `owed`: what sessions have and have not acked. `holding`: the number of sessions that hold deliveries.
-    """
+    attachments. `owed`: what sessions have and have not acked, and what came back and rests. `rests`: counts the
+    latter. `holding`: the number of sessions that hold deliveries."""
 
-    __slots__ = ("attached", "deliveries", "holding", "owed")
+    __slots__ = ("attached", "deliveries", "holding", "owed", "rests")
 
     def __init__(
         self, deliveries_bytes: int = 1 << 40, attached_bytes: int = 1 << 40, owed_bytes: int = 1 << 40
@@ -54,18 +63,26 @@ class DispatchShares:
         self.deliveries = Share("deliveries", deliveries_bytes)
         self.attached = Share("attached queues", attached_bytes)
         self.owed = Share("owed deliveries", owed_bytes)
+        self.rests = Rests()
         self.holding = 0
 
+    @property
+    def rests_max(self) -> int:
+        """Returns how many stretches may rest before nacks are refused."""
+        return min(RESTING_MAX, max(RESTING_FLOOR, self.owed.limit_bytes // RESTING_BYTES))
+
     def divide_owed(self, sessions: Sequence[Session]) -> None:
-        """Counts what sessions owe, and lowers what each may owe while the sum is more than half of the share. It is
-        enough to call this from time to time: between two calls a session cannot owe much more. A session that has no
-        room owes something: its acks make room."""
+        """Counts what sessions owe and what rests, and lowers what each may owe while the sum is more than half of the
+        share. It is enough to call this from time to time: between two calls a session cannot owe much more. A session
+        that has no room owes something: its acks make room."""
         share = self.owed
-        share.count(OWED_BYTES * sum(session.owed for session in sessions))
+        resting_bytes = RESTING_BYTES * self.rests.stretches
+        share.count(OWED_BYTES * sum(session.owed for session in sessions) + resting_bytes)
         owed_max = OWED_PER_SESSION_MAX
         if 2 * share.used_bytes > share.limit_bytes:
             owing = sum(session.owed > 0 for session in sessions)
-            owed_max = max(OWED_FLOOR, min(owed_max, share.limit_bytes // (2 * OWED_BYTES * owing)))
+            left_bytes = max(0, share.limit_bytes - resting_bytes)
+            owed_max = max(OWED_FLOOR, min(owed_max, left_bytes // (2 * OWED_BYTES * max(1, owing))))
         for session in sessions:
             session.limit_owed(owed_max)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.delivery_counts import DeliveryCounts
-from shoal_slice_node.core.dispatch.stretches import Out, Resting, Returned, without
+from shoal_slice_node.core.dispatch.stretches import Out, Resting, RestingStretches, Returned, without
 from shoal_slice_node.core.limits import DONE_RANGES_MAX
 from shoal_slice_node.core.ranges import Ranges
 
@@ -66,8 +66,7 @@ class Stream:
         self.out_messages = 0
         self.acks_under_way = 0
         self.returned: list[Returned] | None = None
-        self.resting: dict[int, Resting] | None = None
-        """By their first offset."""
+        self.resting: RestingStretches | None = None
         self._flushed = cursor
         """The cursor that was journaled. Invariant: at most `cursor`."""
         self._unflushed: list[tuple[int, int]] | None = None
@@ -164,8 +163,8 @@ class Stream:
         return sum(high - low for low, high, _ in acked)
 
     def take_back(self, attachment: Attachment, first: int, to: int) -> list[Returned]:
-        """Takes from this attachment what it has out in first <= o < to. Returns it; the caller says what becomes of
-        it: done, resting, or to be given again."""
+        """Takes from this attachment what it has out in first <= o < to. Returns it, with how often it was delivered
+        before; the caller says what becomes of it: done, resting, or to be given again."""
         out = self.out
         begin = max(0, bisect_right(out, first, key=_FIRST) - 1)
         end = bisect_left(out, to, key=_FIRST)
@@ -176,7 +175,7 @@ class Stream:
                 kept.append(entry)
             else:
                 low, high = self._split(entry, first, to, kept)
-                cut.append(Returned(low, high, entry.times + 1))
+                cut.append(Returned(low, high, entry.times))
         if cut:
             out[begin:end] = kept
         return cut
@@ -295,22 +294,22 @@ class Stream:
 
     def forget_out(self) -> list[Out]:
         """Stops waiting for acks, and for the end of what rests. Returns what was out."""
-        for resting in list(self.resting.values()) if self.resting else ():
+        for resting in reversed(list(self.resting or ())):
             self.end_rest(resting)
         forgotten, self.out = self.out, []
         for entry in forgotten:
             self._released(entry, entry.to - entry.first, entry.body_bytes, 1)
         return forgotten
 
-    def give_back(self, attachment: Attachment | None, lease: Lease | None = None) -> list[Returned]:
+    def give_back(self, attachment: Attachment | None, lease: Lease | None = None) -> list[Out]:
         """Takes back all that this attachment, or this lease, has out. Returns it; the caller says what becomes of
         it."""
         kept: list[Out] = []
-        back: list[Returned] = []
+        back: list[Out] = []
         for entry in self.out:
             if entry.attachment is attachment if attachment is not None else entry.lease is lease:
                 self._released(entry, entry.to - entry.first, entry.body_bytes, 1)
-                back.append(Returned(entry.first, entry.to, entry.times + 1))
+                back.append(entry)
             else:
                 kept.append(entry)
         if back:
@@ -324,29 +323,29 @@ class Stream:
         else:
             self.returned = sorted([*(self.returned or ()), *back])
 
-    def rest(self, back: Returned, reason: Reason, delay_ms: int) -> Resting:
-        """Notes that what came back is not to be given yet."""
-        resting = Resting(back, reason, delay_ms)
+    def rest(self, back: Returned, reason: Reason, delay_ms: int, session: int) -> Resting:
+        """Notes that what came back is not to be given yet. `session`: see Resting."""
+        resting = Resting(back, reason, delay_ms, session)
         self.rest_on(resting)
         return resting
 
     def rest_on(self, resting: Resting) -> None:
         """Notes that this rests from now on."""
         if self.resting is None:
-            self.resting = {}
-        self.resting[resting.first] = resting
+            self.resting = RestingStretches()
+        self.resting.add(resting)
         self.out_messages += resting.to - resting.first
-        self.feed.begin_rest()
+        self.feed.begin_rest(resting.session)
 
     def end_rest(self, resting: Resting) -> bool:
         """Notes that this rests no more; the caller says what becomes of it. Returns False if it was over already."""
         if resting.over:
             return False
         assert self.resting is not None
-        del self.resting[resting.first]
+        self.resting.remove(resting)
         resting.end()
         self.out_messages -= resting.to - resting.first
-        self.feed.end_rest()
+        self.feed.end_rest(resting.session)
         return True
 
     def take_returned(self, returned: Returned) -> None:
@@ -369,7 +368,7 @@ class Stream:
         """Returns whether something below `offset` is out, or rests."""
         if self.out and self.out[0].first < offset:
             return True
-        return bool(self.resting) and min(self.resting or ()) < offset
+        return bool(self.resting and self.resting.lowest < offset)
 
     def begin_acks(self) -> list[tuple[int, int]]:
         """Returns acked ranges that the journal does not have yet. If there are any, they are under way until

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal_slice_node.core.apply.records import Reason
@@ -9,6 +12,8 @@ from shoal_slice_node.core.apply.records import Reason
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.feeds import Attachment
     from shoal_slice_node.core.dispatch.leases import Lease
+
+_FIRST = attrgetter("first")
 
 
 class Out:
@@ -61,12 +66,13 @@ def without(returned: list[Returned], first: int, to: int) -> list[Returned]:
 class Resting:
     """Notes the offsets first <= o < to, which came back and are not to be given yet; they were delivered `times`
     times. `over`: they rest no more. `counted`: the tables have this count. `sent`: their copies are on the slice that
-    owns the dead-letter key."""
+    owns the dead-letter key. `session`: the number of the session that had them; 0: a former leader's."""
 
-    __slots__ = ("counted", "delay_ms", "due_ms", "first", "over", "reason", "sent", "times", "to")
+    __slots__ = ("counted", "delay_ms", "due_ms", "first", "over", "reason", "sent", "session", "times", "to")
 
-    def __init__(self, back: Returned, reason: Reason, delay_ms: int) -> None:
+    def __init__(self, back: Returned, reason: Reason, delay_ms: int, session: int = 0) -> None:
         self.first, self.to, self.times = back
+        self.session = session
         self.reason = reason
         self.delay_ms = delay_ms
         self.due_ms = 0
@@ -75,7 +81,7 @@ class Resting:
 
     def part(self, first: int, to: int) -> Resting:
         """Returns a part of it, which rests as it does."""
-        found = Resting(Returned(first, to, self.times), self.reason, self.delay_ms)
+        found = Resting(Returned(first, to, self.times), self.reason, self.delay_ms, self.session)
         found.due_ms, found.counted, found.sent = self.due_ms, self.counted, self.sent
         return found
 
@@ -94,3 +100,69 @@ class Resting:
     def end(self) -> None:
         """Notes that they rest no more."""
         self.over = True
+
+
+class RestingStretches:
+    """Keeps what rests of one binding, by its offsets. Invariant: the stretches ascend and do not overlap."""
+
+    __slots__ = ("_all",)
+
+    def __init__(self) -> None:
+        self._all: list[Resting] = []
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Resting]:
+        return iter(self._all)
+
+    @property
+    def lowest(self) -> int:
+        """Returns the lowest offset that rests. Something must rest."""
+        return self._all[0].first
+
+    def add(self, resting: Resting) -> None:
+        insort(self._all, resting, key=_FIRST)
+
+    def remove(self, resting: Resting) -> None:
+        del self._all[bisect_left(self._all, resting.first, key=_FIRST)]
+
+    def within(self, first: int, to: int) -> list[Resting]:
+        """Returns those with some of first <= o < to."""
+        begin = max(0, bisect_right(self._all, first, key=_FIRST) - 1)
+        end = bisect_left(self._all, to, key=_FIRST)
+        return [one for one in self._all[begin:end] if one.to > first]
+
+
+class Rests:
+    """Counts the stretches that rest on a slice: all, and by the number of the session that had them last. `queues`:
+    the number of queues that they are of."""
+
+    __slots__ = ("_by_session", "queues", "stretches")
+
+    def __init__(self) -> None:
+        self._by_session: dict[int, int] = {}
+        self.queues = self.stretches = 0
+
+    @property
+    def sessions(self) -> int:
+        """Returns the number of sessions that they are of, also those that have ended."""
+        return len(self._by_session)
+
+    def of(self, session: int) -> int:
+        """Returns how many are of one session."""
+        return self._by_session.get(session, 0)
+
+    def begin(self, session: int, first_of_queue: bool) -> None:
+        """Notes one more."""
+        self.stretches += 1
+        self.queues += first_of_queue
+        self._by_session[session] = self.of(session) + 1
+
+    def end(self, session: int, last_of_queue: bool) -> None:
+        """Notes one less."""
+        self.stretches -= 1
+        self.queues -= last_of_queue
+        left = self._by_session.pop(session) - 1
+        if left:
+            self._by_session[session] = left

@@ -1,4 +1,5 @@
-"""Does the leader's own work in bounded turns: flushes acks, ends leases and delays, submits what jobs propose."""
+"""Does the leader's own work in bounded turns: flushes acks, tells leases and delays the time, submits what
+jobs propose."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from shoal_contract.errors import ShoalError
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.background.job import Job
 from shoal_slice_node.core.dispatch.pulling import Puller
-from shoal_slice_node.core.limits import ACK_FLUSH_MS, LEASES_PER_TURN
+from shoal_slice_node.core.limits import ACK_FLUSH_MS
 from shoal_slice_node.core.node.ack_flush import AckFlush
 from shoal_slice_node.core.node.commit import Commit, Item
 
@@ -38,7 +39,7 @@ class Maintenance:
             self._next_acks_ms = now_ms + ACK_FLUSH_MS
             self._flushing = True
         self._puller.leases.begin_open(now_ms)
-        self._end_leases()
+        self._puller.timeouts.tick(now_ms)
         self._returns.tick(now_ms)
         for name in self._jobs:
             self.do(name)
@@ -51,11 +52,6 @@ class Maintenance:
     def turn(self) -> None:
         """Begins an ack flush that is due, or goes on with it, by one record."""
         self._flushing = self._acks.flush()
-
-    def _end_leases(self) -> None:
-        for _ in range(LEASES_PER_TURN):
-            if not self._puller.expire(self.now_ms):
-                break
 
     def do(self, name: str) -> None:
         """Gives the job of this name a turn, unless its last record is under way."""

@@ -24,8 +24,9 @@ from shoal_slice_node.core.checking.session_frames import (
 )
 from shoal_slice_node.core.dispatch.exclusive import consumed_elsewhere
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.pulling import PullTerms
-from shoal_slice_node.core.dispatch.sessions import Parcel, Session
+from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import (
     ACKED_PER_STEP,
     ATTACHED_PER_STEP,
@@ -150,11 +151,11 @@ def take_nacks(
     """Takes back what this session (`everyone`: any session) has out of the named messages; what is not out stays as it
     is. Calls `done` as `take_acks` does.
 
-    Raises TooLarge, OutOfRange; ResourceExhausted if no more messages can be delayed.
+    Raises TooLarge, OutOfRange. That too many rest comes up only in the work: then `done` is called with
+    ResourceExhausted, and messages named before were taken back.
     """
     messages, delay_ms = list(nacks.messages), check_delay(nacks)
     consumers = count_acks(messages)
-    node.dispatcher.registry.returns.check_room(delay_ms)
 
     def nack(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
         return node.dispatcher.nack(attachment, key_id, first, to, delay_ms)

@@ -20,7 +20,7 @@ from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.lookups import backlog_of
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.apply.undone import undone
-from shoal_slice_node.core.dispatch.sessions import Parcel
+from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.limits import (
     DESCRIBE_BINDINGS_MAX,
     DESCRIBE_LISTED_MAX,

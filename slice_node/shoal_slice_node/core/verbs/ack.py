@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
+from operator import itemgetter
 from typing import Final
 
 from shoal_contract.errors import Malformed, ShoalError
@@ -14,7 +15,7 @@ from shoal_slice_node.core.checking.columns import bounded, check_published, sam
 from shoal_slice_node.core.checking.session_frames import check_queue_names
 from shoal_slice_node.core.limits import (
     APPLIED_PER_STEP,
-    CHANGE_ACKS_COST_MAX,
+    CHANGE_ACKS_PRICE_MAX,
     DONE_RANGES_MAX,
     DONE_RANGES_PER_APPLIED,
 )
@@ -52,26 +53,25 @@ def _costs(tables: Tables, names: Iterable[bytes], growing: GrowingNames) -> Ite
 
 
 def _apply(change: Change, step: wire.TransactionAcks) -> Work[wire.StepOutcome]:
-    """Acks the requests of one binding that stand in a row together: its done ranges are read and written once."""
-    outcome = wire.StepOutcome()
-    position = looked_at = 0
-    for (queue, key), requests in groupby(zip(step.queues, step.keys, step.lows, step.tos, strict=True), _binding):
-        ranges = [(low, to) for _, _, low, to in requests]
-        begin = position
+    """Acks the requests of one binding together, wherever they stand in the step: its done ranges are read and written
+    once. What one binding's acks do does not depend on another's; refusals keep the order of the requests."""
+    bindings: dict[tuple[bytes, bytes], list[int]] = {}
+    for number, binding in enumerate(zip(step.queues, step.keys, strict=True)):
+        bindings.setdefault(binding, []).append(number)
+    refused: list[tuple[int, ShoalError]] = []
+    looked_at = 0
+    for (queue, key), numbers in bindings.items():
+        ranges = [(step.lows[number], step.tos[number]) for number in numbers]
 
-        def refuse(number: int, error: ShoalError, begin: int = begin) -> None:
-            outcome.refusals.append(change.refusal(begin + number, error))
+        def refuse(place: int, error: ShoalError, numbers: list[int] = numbers) -> None:
+            refused.append((numbers[place], error))
 
-        looked_at += ack(change.state, queue, key, ranges, refuse)
-        position += len(ranges)
+        looked_at += yield from ack(change.state, queue, key, ranges, refuse, change.acking)
         if looked_at >= APPLIED_PER_STEP:
             looked_at = 0
             yield
-    return outcome
-
-
-def _binding(request: tuple[bytes, bytes, int, int]) -> tuple[bytes, bytes]:
-    return request[0], request[1]
+    refused.sort(key=itemgetter(0))
+    return wire.StepOutcome(refusals=[change.refusal(number, error) for number, error in refused])
 
 
 def _columns(step: wire.TransactionAcks) -> Columns:
@@ -85,6 +85,6 @@ ACK: Final = Verb(
     _apply,
     _columns,
     {3: None, 4: None},
-    price=Price(CHANGE_ACKS_COST_MAX, _costs),
+    price=Price(CHANGE_ACKS_PRICE_MAX, _costs),
     atomic=True,
 )

@@ -15,7 +15,13 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire_count import Shape
 from shoal_slice_node.core.apply.binding_budget import BindingBudget
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.limits import APPLIED_PER_STEP, DROP_BINDINGS_MAX, EMPTY_BINDINGS_MAX, PURGE_BINDINGS_MAX
+from shoal_slice_node.core.limits import (
+    APPLIED_PER_STEP,
+    CHANGE_ACKS_COST_MAX,
+    DROP_BINDINGS_MAX,
+    EMPTY_BINDINGS_MAX,
+    PURGE_BINDINGS_MAX,
+)
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import Work
 
@@ -62,13 +68,14 @@ class Change:
     """Keeps a change that is being applied: the state, and what its steps share. `measures`: those of its chunks.
     `atomic`: it ends at the first refusal."""
 
-    __slots__ = ("atomic", "dropping", "looking", "measures", "purging", "state", "time_ms")
+    __slots__ = ("acking", "atomic", "dropping", "looking", "measures", "purging", "state", "time_ms")
 
     def __init__(self, state: State, measures: Iterable[tuple[int, int]], time_ms: int, atomic: bool = False) -> None:
         self.state = state
         self.atomic = atomic
         self.measures: Iterator[tuple[int, int]] = iter(measures)
         self.time_ms = time_ms
+        self.acking = BindingBudget(CHANGE_ACKS_COST_MAX)
         self.dropping = BindingBudget(DROP_BINDINGS_MAX)
         self.purging = BindingBudget(PURGE_BINDINGS_MAX)
         self.looking = BindingBudget(EMPTY_BINDINGS_MAX)

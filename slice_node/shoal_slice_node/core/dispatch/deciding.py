@@ -1,0 +1,203 @@
+"""Decides what RETRY records do: which counts they keep, which messages they mark as done, which they copy.
+
+Belongs here: what waits for a record, and how much one does. Not here: what rests for other reasons (returns), what
+becomes of letters (letters).
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+
+from shoal_slice_node.core.apply.dead_letters import takes_copies
+from shoal_slice_node.core.apply.records import Fate, Retry
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.dispatch.letters import Letters
+from shoal_slice_node.core.dispatch.originals import Originals
+from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.stretches import Resting
+from shoal_slice_node.core.dispatch.undecided import Undecided, split
+from shoal_slice_node.core.limits import (
+    DEAD_BYTES_PER_RECORD_MAX,
+    DEAD_COST,
+    DEAD_PER_RECORD_MAX,
+    DEAD_PER_TURN,
+    DONE_RANGES_PER_APPLIED,
+    FAIR_BYTES_PER_OPERATION,
+    RETRIES_COST_PER_RECORD,
+    RETRIES_PER_RECORD_MAX,
+    RETRIES_PER_TURN,
+    RETRY_LOOKS_MAX,
+)
+
+_BINDING = attrgetter("queue_id", "key_id")
+
+
+class Deciding:
+    """Keeps what waits for RETRY records, and decides about it."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._originals = Originals(state)
+        self.letters = Letters(state, self._originals, self.wait)
+        self._counting = Undecided()
+        """Counts are to be kept of these, or they are done and not copied here."""
+        self._dying = Undecided()
+        """To be copied: that takes longer, and holds up no count."""
+        self._under_way: list[tuple[Stream, Resting, Retry]] = []
+        """In the last record, which may be applied or not."""
+
+    def wait(self, stream: Stream, resting: Resting) -> None:
+        """Lets it wait for a record."""
+        self._line(stream, self._fate(stream, resting)).add(stream, resting)
+
+    def decide(self) -> int:
+        """Decides what the next RETRY record is to do. Returns its cost, in operations; 0: there is nothing to do. No
+        record may be under way. What the last one did not do, it takes again."""
+        under_way, self._under_way = self._under_way, []
+        for stream, resting, retry in reversed(under_way):
+            if not (resting.over or (retry.fate == Fate.AGAIN and resting.counted)):
+                self._line(stream, self._fate(stream, resting)).add_first(stream, resting)
+        cost = self._decide_counts() + self._decide_copies()
+        return cost if self._under_way else 0
+
+    def decided(self) -> list[Retry]:
+        """Returns what was decided last, as far as it still rests: by binding, as a record reads and writes each once
+        if its stretches come one after the other."""
+        retries = [retry for stream, one, retry in self._under_way if not (one.over or stream.feed.gone)]
+        return sorted(retries, key=_BINDING)
+
+    def _decide_counts(self) -> int:
+        """Decides about what is not to be copied. What is given no more and has its count becomes letters. Returns the
+        cost."""
+        record = _Part()
+        while self._counting and record.looks < RETRY_LOOKS_MAX and record.retries < RETRIES_PER_RECORD_MAX:
+            waiting = self._counting.take()
+            has_room = record.begin(waiting.stream)
+            most = min(RETRIES_PER_TURN, RETRIES_PER_RECORD_MAX - record.retries, len(waiting.stretches))
+            for _ in range(most if has_room else 0):
+                self._decide_count(record, waiting.stream, waiting.stretches.popleft())
+            self._counting.put_back(waiting, first=not has_room)
+            if not has_room:
+                break
+        return record.cost
+
+    def _decide_count(self, record: _Part, stream: Stream, resting: Resting) -> None:
+        record.looks += 1
+        if resting.over or stream.feed.gone:
+            return
+        fate = self._fate(stream, resting)
+        if fate == Fate.AGAIN and resting.counted:
+            self.letters.add(stream, resting)
+        elif self._line(stream, fate) is self._dying:
+            self._dying.add(stream, resting)  # The dead-letter key came to this slice.
+        else:
+            record.retries += 1
+            self._propose(stream, resting, fate)
+
+    def _decide_copies(self) -> int:
+        """Decides about what is to be copied. Returns the cost."""
+        record = _Part()
+        opened_max = self._originals.opened_bytes + DEAD_BYTES_PER_RECORD_MAX
+        while self._dying and record.looks < RETRY_LOOKS_MAX and record.dead < DEAD_PER_RECORD_MAX:
+            waiting = self._dying.take()
+            has_room = record.begin(waiting.stream)
+            end = record.dead + min(DEAD_PER_TURN, DEAD_PER_RECORD_MAX - record.dead)
+            while has_room and waiting.stretches and record.dead < end and record.looks < RETRY_LOOKS_MAX:
+                rest = self._decide_copy(record, waiting.stream, waiting.stretches.popleft(), end, opened_max)
+                if rest is not None:
+                    waiting.stretches.appendleft(rest)
+                    has_room = record.dead == end
+            self._dying.put_back(waiting, first=not has_room)
+            if not has_room:
+                break
+        if not (self._dying or self.letters.unsent):
+            self._originals.forget()
+        return record.cost
+
+    def _decide_copy(
+        self, record: _Part, stream: Stream, resting: Resting, dead_max: int, opened_max: int
+    ) -> Resting | None:
+        """Decides about one stretch. Returns what of it has no room."""
+        record.looks += 1
+        if resting.over or stream.feed.gone:
+            return None
+        fate = self._fate(stream, resting)
+        if self._line(stream, fate) is self._counting:
+            self._counting.add(stream, resting)  # The dead-letter key went to another slice.
+            return None
+        end, to = resting.first, min(resting.to, resting.first + dead_max - record.dead)
+        while end < to and self._originals.opened_bytes <= opened_max:
+            size_bytes = self._originals.size_bytes(stream, end)
+            if not record.take(size_bytes):
+                break
+            end += 1
+        if end == resting.first:
+            return resting
+        rest = None
+        if end < resting.to:
+            resting, rest = split(stream, resting, end)
+        record.retries += 1
+        self._propose(stream, resting, fate)
+        return rest
+
+    def _propose(self, stream: Stream, resting: Resting, fate: Fate) -> None:
+        of = stream.feed.queue_id, stream.key_id
+        retry = Retry(*of, resting.first, resting.to, resting.times, fate, resting.reason)
+        self._under_way.append((stream, resting, retry))
+
+    def _line(self, stream: Stream, fate: Fate) -> Undecided:
+        return self._dying if fate == Fate.DEAD and _takes_copies(stream) else self._counting
+
+    def _fate(self, stream: Stream, resting: Resting) -> Fate:
+        feed = stream.feed
+        if resting.sent:
+            return Fate.SENT
+        if resting.times < feed.max_deliveries:
+            return Fate.AGAIN
+        dead_letter = feed.dead_letter
+        assert isinstance(dead_letter, bytes)
+        here = not _takes_copies(stream) or self._state.owns(dead_letter)
+        return Fate.DEAD if here else Fate.AGAIN  # Its count first; then a letter.
+
+
+class _Part:
+    """Keeps how much of a record is used up: by counts, or by copies."""
+
+    __slots__ = ("_begun", "_bindings_cost", "_copied_bytes", "dead", "looks", "retries")
+
+    def __init__(self) -> None:
+        self._bindings_cost = self._copied_bytes = self.retries = self.dead = self.looks = 0
+        self._begun: set[Stream] = set()
+
+    @property
+    def cost(self) -> int:
+        """Returns what applying it takes, in operations."""
+        copies = DEAD_COST * self.dead + self._copied_bytes // FAIR_BYTES_PER_OPERATION
+        return self._bindings_cost + self.retries + copies
+
+    def begin(self, stream: Stream) -> bool:
+        """Returns whether there is room for a binding. There is for the first one."""
+        if stream in self._begun:
+            return True
+        ranges = sum(len(some) for some in (stream.done, stream.resting, stream.returned) if some is not None)
+        cost = 1 + ranges // DONE_RANGES_PER_APPLIED
+        if self.retries and self._bindings_cost + self.retries + DEAD_COST * self.dead + cost > RETRIES_COST_PER_RECORD:
+            return False
+        self._bindings_cost += cost
+        self._begun.add(stream)
+        return True
+
+    def take(self, size_bytes: int) -> bool:
+        """Notes that a message is copied. Returns False if there is no room for it; there is for the first one."""
+        if self.dead and self._copied_bytes + size_bytes > DEAD_BYTES_PER_RECORD_MAX:
+            return False
+        self.dead += 1
+        self._copied_bytes += size_bytes
+        return True
+
+
+def _takes_copies(stream: Stream) -> bool:
+    """Returns whether the stream's queue has copies made of messages that are given no more."""
+    dead_letter = stream.feed.dead_letter
+    assert isinstance(dead_letter, bytes)
+    return takes_copies(dead_letter, stream.key)

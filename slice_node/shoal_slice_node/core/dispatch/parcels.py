@@ -1,0 +1,143 @@
+"""Carries chunks to sessions: a parcel each, for all of a session's queues."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Set
+
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.limits import (
+    HANDLE_BYTES,
+    HANDLE_WIRE_BYTES_MAX,
+    PARCEL_NUMBERS_BYTES_MAX,
+    PARCEL_OVERHEAD_BYTES,
+)
+
+Slot = tuple[bytes, int, int, int, int]
+"""Key id, first offset, end offset, times delivered before, and a count. The count is one more if a stream may not join
+the last parcel, because that parcel leaves before one that the stream is in already."""
+
+
+class Parcel:
+    """Carries one chunk, or a part of one, to a session: once, for all of the session's queues. `first` 0: it is a live
+    chunk, without offsets. `times` below 0: it is a gap, and its handles do not get these messages (gaps.py).
+
+    `number` grows in the order in which parcels leave; 0: it does not wait for a session. `_ordered`: so many of the
+    first handles ascend.
+    """
+
+    __slots__ = (
+        "_ordered",
+        "chunk",
+        "expires_ms",
+        "first",
+        "handles",
+        "key",
+        "low",
+        "number",
+        "time_ms",
+        "times",
+        "to",
+    )
+
+    def __init__(
+        self,
+        key: bytes,
+        first: int,
+        low: int,
+        to: int,
+        chunk: bytes,
+        time_ms: int,
+        times: int,
+        number: int = 0,
+        expires_ms: int = 0,
+    ) -> None:
+        self.expires_ms = expires_ms
+        self.key = key
+        self.first = first
+        self.low = low
+        self.to = to
+        self.chunk = chunk
+        self.time_ms = time_ms
+        self.times = times
+        self.handles: list[int] = []
+        self.number = number
+        self._ordered = 0
+
+    @property
+    def cost_bytes(self) -> int:
+        """Returns the memory that the parcel takes, about."""
+        return len(self.chunk) + len(self.key) + PARCEL_OVERHEAD_BYTES + HANDLE_BYTES * len(self.handles)
+
+    @property
+    def wire_bytes(self) -> int:
+        """Returns the bytes that the parcel takes in a response, at most."""
+        handles = HANDLE_WIRE_BYTES_MAX * len(self.handles)
+        return len(self.chunk) + len(self.key) + handles + PARCEL_NUMBERS_BYTES_MAX
+
+    def add_handle(self, handle: int) -> None:
+        """Lets another of the session's queues get the chunk."""
+        self.handles.append(handle)
+
+    def drop_handles(self, dropped: Set[int]) -> None:
+        """Takes these handles out."""
+        self.handles = [handle for handle in self.handles if handle not in dropped]
+        self._ordered = 0
+
+    def brings_to(self, handle: int) -> bool:
+        """Returns whether the queue of this handle gets the chunk. A parcel may have thousands of handles: they are
+        sorted, unless they are."""
+        return self._place(handle) is not None
+
+    def drop_handle(self, handle: int) -> None:
+        """Takes one handle out."""
+        place = self._place(handle)
+        if place is not None:
+            del self.handles[place]
+            self._ordered -= 1
+
+    def _place(self, handle: int) -> int | None:
+        handles = self.handles
+        if self._ordered != len(handles):
+            handles.sort()
+            self._ordered = len(handles)
+        place = bisect_left(handles, handle)
+        return place if place < len(handles) and handles[place] == handle else None
+
+    def drop_chunk(self) -> None:
+        """Frees the chunk of a parcel that will not be sent."""
+        self.chunk = b""
+
+    @property
+    def is_gap(self) -> bool:
+        return self.times < 0
+
+    @property
+    def has_messages(self) -> bool:
+        """Returns whether its handles have its messages out until they are acked."""
+        return self.first > 0 and self.times >= 0
+
+    def expired(self) -> Parcel:
+        """Returns the gap that is told in the place of the messages."""
+        gap = Parcel(self.key, self.low, self.low, self.to, b"", 0, -wire.GAP_REASON_EXPIRED)
+        gap.handles = self.handles
+        return gap
+
+    def to_gap(self) -> wire.Gap:
+        """Returns the gap that it is."""
+        why = wire.GapReason.ValueType(-self.times)
+        return wire.Gap(key=self.key, first=self.first, to=self.to, why=why, handles=self.handles)
+
+    def to_wire(self) -> wire.Delivery:
+        return wire.Delivery(
+            key=self.key,
+            first=self.first,
+            to=self.to,
+            chunk=self.chunk,
+            time_ms=self.time_ms,
+            handles=self.handles,
+            redelivered=self.times,
+            low=self.low,
+            live=not self.first,
+            expires_ms=self.expires_ms,
+        )

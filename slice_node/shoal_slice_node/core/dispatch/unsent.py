@@ -1,0 +1,95 @@
+"""Finds what was put on its way to a session and never left the node: it was not delivered, whatever becomes of it.
+
+A session's parcels leave in the order of their numbers, so a stream whose last parcel has left has nothing here: most
+questions end there. For others the session's parcels are listed by key, once, and only then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from shoal_slice_node.core.dispatch.stretches import Out, Returned
+from shoal_slice_node.core.ranges import Ranges
+
+if TYPE_CHECKING:
+    from shoal_slice_node.core.dispatch.feeds import Attachment
+    from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
+    from shoal_slice_node.core.dispatch.sessions import Session
+    from shoal_slice_node.core.dispatch.streams import Stream
+
+ANY_PARCEL = 1 << 62
+"""Higher than the number of each parcel."""
+
+
+class UnsentParcels:
+    """Lists the parcels of one session that were not sent, by key."""
+
+    __slots__ = ("_by_key", "_listed_to")
+
+    def __init__(self) -> None:
+        self._by_key: dict[bytes, dict[Slot, Parcel]] = {}
+        self._listed_to = 0
+
+    def add_new(self, waiting: dict[Slot, Parcel]) -> None:
+        """Adds those that have joined since the last call."""
+        listed_to = self._listed_to
+        for slot in reversed(waiting):
+            parcel = waiting[slot]
+            if parcel.number <= listed_to:
+                break
+            self._listed_to = max(self._listed_to, parcel.number)
+            self.add(slot, parcel)
+
+    def add(self, slot: Slot, parcel: Parcel) -> None:
+        """Adds one. Live chunks and gaps are not owed: they are left out."""
+        if parcel.has_messages:
+            self._by_key.setdefault(slot[0], {})[slot] = parcel
+
+    def forget(self, slot: Slot) -> None:
+        """Forgets a parcel that leaves, or that brings nothing to any queue."""
+        parcels = self._by_key.get(slot[0])
+        if parcels is not None:
+            parcels.pop(slot, None)
+            if not parcels:
+                del self._by_key[slot[0]]
+
+    def of(self, key_id: bytes, handle: int, number_max: int) -> Iterator[tuple[Slot, Parcel]]:
+        """Yields the parcels of a key that bring something to this handle, with numbers up to `number_max`."""
+        for slot, parcel in self._by_key.get(key_id, {}).items():
+            if parcel.number <= number_max and parcel.brings_to(handle):
+                yield slot, parcel
+
+
+def unsent(attachment: Attachment, stream: Stream) -> Ranges | None:
+    """Returns what the attachment was given of a stream and was not sent, maybe with what it no longer has out; None:
+    there is nothing."""
+    noted = attachment.unsent
+    pairs = noted.get(stream.key_id, []) if noted is not None else []
+    if attachment.handle is not None and stream.parcel > attachment.session.sent_to:
+        found = attachment.session.unsent(stream.key_id, attachment.handle, ANY_PARCEL)
+        pairs = pairs + [(parcel.low, parcel.to) for _, parcel in found]
+    return Ranges(pairs) if pairs else None
+
+
+def withdraw(session: Session, key_id: bytes, handle: int, number_max: int) -> tuple[list[tuple[int, int]], int]:
+    """Takes the handle out of the parcels of a key that were not sent, with numbers up to `number_max`. Returns which
+    offsets they held, and the bytes freed."""
+    pairs: list[tuple[int, int]] = []
+    freed_bytes = 0
+    for slot, parcel in list(session.unsent(key_id, handle, number_max)):
+        pairs.append((parcel.low, parcel.to))
+        freed_bytes += session.withdraw(slot, parcel, handle)
+    return pairs, freed_bytes
+
+
+def split(out: Iterable[Out], not_sent: Ranges | None) -> tuple[list[Returned], list[Returned]]:
+    """Returns the stretches that were sent, and those that were not."""
+    if not_sent is None:
+        return [Returned(entry.first, entry.to, entry.times) for entry in out], []
+    sent: list[Returned] = []
+    kept: list[Returned] = []
+    for entry in out:
+        sent += [Returned(low, to, entry.times) for low, to in not_sent.gaps(entry.first, entry.to)]
+        kept += [Returned(low, to, entry.times) for low, to in not_sent.within(entry.first, entry.to)]
+    return sent, kept

@@ -1,0 +1,116 @@
+"""Sessions, leases and queues that end with very many stretches out: these are taken back in bounded steps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.limits import DROPPED_WITH_BINDINGS_MAX, PUMP_TURN_HANDLES
+
+from .core_driver import bind, declare, drop, publish
+from .test_nacks import TIMEOUT_MS, Driver
+
+QUEUES = [f"q-{number}" for number in range(12)]
+EACH = 300
+"""Stretches of each queue that are out: the session acked every second message."""
+
+
+@pytest.fixture
+def core() -> Driver:
+    core = Driver()
+    core.timed(*QUEUES)
+    core.change(*[bind(queue, "k") for queue in QUEUES], publish("k", *[b""] * 2 * EACH))
+    return core
+
+
+def half_acked(core: Driver) -> Session:
+    session = core.session(window_bytes=1 << 30)
+    for handle, queue in enumerate(QUEUES, 1):
+        assert core.attach(session, queue, handle, messages=100_000)
+    core.deliveries(session)
+    for handle in range(1, len(QUEUES) + 1):
+        for offset in range(2, 2 * EACH, 2):
+            core.ack(session, "k", offset, offset + 1, handle)
+    assert session.owed == EACH * len(QUEUES)
+    return session
+
+
+def steps(core: Driver, session: Session, begin: Callable[[], object]) -> list[int]:
+    """How many stretches each step takes back."""
+    before, found = session.owed, []
+    begin()
+    found.append(before - session.owed)
+    while core.dispatcher.has_work:
+        before = session.owed
+        core.dispatcher.turn()
+        found.append(before - session.owed)
+    return found
+
+
+def test_the_end_of_a_session_takes_back_in_steps(core: Driver) -> None:
+    session = half_acked(core)
+    found = steps(core, session, lambda: core.dispatcher.close(session))
+    assert max(found) < PUMP_TURN_HANDLES + EACH and sum(found) == EACH * len(QUEUES)
+    other = core.session(window_bytes=1 << 30)
+    assert core.attach(other, QUEUES[0], messages=100_000) and len(core.deliveries(other))
+
+
+def many_keys(core: Driver, step: wire.Step) -> Session:
+    """A session that acked every second message of each of many keys of the queue `q`."""
+    keys = [f"k-{number}" for number in range(12)]
+    core.change(step, bind("q", *keys), *[publish(key, *[b""] * 2 * EACH) for key in keys])
+    session = core.session(window_bytes=1 << 30)
+    assert core.attach(session, "q", messages=100_000)
+    core.deliveries(session)
+    core.maintain()
+    for key in keys:
+        for offset in range(2, 2 * EACH, 2):
+            core.ack(session, key, offset, offset + 1)
+    return session
+
+
+def test_a_timeout_takes_back_in_steps() -> None:
+    core = Driver()
+    core.timed("q")
+    session = many_keys(core, declare("other"))
+    core.now_ms += TIMEOUT_MS + 100
+    session.close()  # It is given nothing again.
+    found = steps(core, session, lambda: core.puller.timeouts.tick(core.now_ms))
+    assert max(found) < PUMP_TURN_HANDLES + EACH and sum(found) == EACH * 12
+
+
+def test_a_drop_takes_back_in_steps() -> None:
+    """With so many others that their bindings end in the background."""
+    core = Driver()
+    others = [f"other-{number}" for number in range(DROPPED_WITH_BINDINGS_MAX)]
+    session = many_keys(core, declare("q", *others))
+    found = steps(core, session, lambda: core.change(drop("q", *others)))
+    assert max(found) < PUMP_TURN_HANDLES + EACH and sum(found) == EACH * 12
+    core.settle()
+    core.check()
+
+
+def test_a_lease_does_not_wait_for_the_leases_of_another_session() -> None:
+    core = Driver()
+    crowd = [f"crowd-{number}" for number in range(400)]
+    core.timed(*crowd)
+    core.change(declare("honest"), *[bind(queue, "k") for queue in crowd], bind("honest", "own"))
+    core.change(publish("k", b""), publish("own", b"x"))
+    session = core.session(window_bytes=1 << 30)
+    for handle, queue in enumerate(crowd, 1):
+        assert core.attach(session, queue, handle)
+    core.deliveries(session)
+    core.maintain()
+    puller = core.session()
+    assert len(core.pull(puller, "honest", 1, lease_ms=TIMEOUT_MS + 50)) == 1
+    core.now_ms += TIMEOUT_MS + 100
+    core.puller.timeouts.tick(core.now_ms)
+    before = session.owed
+    assert before == len(crowd)
+    core.puller.timeouts.turn(PUMP_TURN_HANDLES)
+    assert puller.owed == 0 and before - 50 <= session.owed < before
+    core.settle()
+    assert len(core.pull(puller, "honest", 1)) == 1

@@ -1,0 +1,192 @@
+"""What never left the node was not delivered: it comes back uncounted, and its ack timeout does not run yet."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal_contract.options import QueueOptions
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.limits import PUMP_TURN_HANDLES
+
+from .core_driver import bind, declare, publish, purge, unbind
+from .test_nacks import TIMEOUT_MS, Driver
+
+
+@pytest.fixture
+def core() -> Driver:
+    core = Driver()
+    core.change(declare("dead"), bind("dead", "dead"))
+    return core
+
+
+def declared(core: Driver, *queues: str, ack_timeout_ms: int = 0, max_deliveries: int = 3) -> None:
+    step = wire.Declares(queues=[queue.encode() for queue in queues])
+    options = QueueOptions(ack_timeout_ms=ack_timeout_ms, max_deliveries=max_deliveries)
+    if max_deliveries:
+        options = QueueOptions(ack_timeout_ms=ack_timeout_ms, max_deliveries=max_deliveries, dead_letter=b"dead")
+    step.options.CopyFrom(options.to_wire())
+    core.change(wire.Step(declares=step))
+
+
+def attached(core: Driver, queue: str = "q", handle: int = 1) -> Session:
+    session = core.session()
+    assert core.attach(session, queue, handle=handle)
+    core.pump()
+    return session
+
+
+def leave(core: Driver, session: Session) -> None:
+    core.dispatcher.close(session)
+    core.pump()
+    core.settle()
+
+
+def sent(core: Driver, session: Session) -> list[tuple[int, int]]:
+    """What the transport takes in one go: offset and `redelivered`."""
+    taken = core.dispatcher.take(session, 1)
+    core.dispatcher.sent(session, taken.cost_bytes)
+    return [(offset, one.redelivered) for one in taken.deliveries for offset in range(one.low, one.to)]
+
+
+def test_what_a_session_never_got_counts_as_never_delivered(core: Driver) -> None:
+    declared(core, "q")
+    core.change(bind("q", "k"), *[publish("k", b"x")] * 5)
+    for _ in range(4):
+        leave(core, attached(core))
+    assert core.state.counters.deliveries == 0
+    assert core.times(attached(core)) == [(offset, 0) for offset in range(1, 6)]
+    assert core.take(attached(core, "dead")) == []
+
+
+def test_of_what_a_session_had_only_what_was_sent_counts(core: Driver) -> None:
+    declared(core, "q", max_deliveries=2)
+    core.change(bind("q", "k"), *[publish("k", b"x")] * 4)
+    for n in range(2):
+        session = attached(core)
+        assert sent(core, session) == [(1, n)]
+        leave(core, session)
+    assert [offset for offset, _ in core.times(attached(core))] == [2, 3, 4]
+    assert [key for key, _, _ in core.take(attached(core, "dead"))] == ["dead"]
+    core.check()
+
+
+def test_a_queue_that_is_detached_before_its_parcels_leave_counts_none(core: Driver) -> None:
+    """The session goes on, and what is detached is taken out of its parcels before the rest is sent."""
+    declared(core, "q", "other")
+    core.change(bind("q", "k"), bind("other", "k"), publish("k", b"x", b"y"))
+    session = attached(core)
+    assert core.attach(session, "other", handle=2)
+    core.pump()
+    core.dispatcher.detach(session, 1)
+    taken = core.dispatcher.take(session, 1 << 20)
+    core.dispatcher.sent(session, taken.cost_bytes)
+    assert [list(one.handles) for one in taken.deliveries] == [[2]]
+    core.settle()
+    assert core.times(attached(core)) == [(1, 0), (2, 0)]
+
+
+def test_a_large_queue_that_is_detached_in_turns_counts_none(core: Driver) -> None:
+    """Its parcels are taken out before all of its bindings were looked at."""
+    keys = [f"k{number}" for number in range(3 * PUMP_TURN_HANDLES)]
+    declared(core, "q", "other")
+    core.change_all(bind("q", key) for key in keys)
+    core.change(bind("other", "k0"))
+    session = attached(core)
+    assert core.attach(session, "other", handle=2)
+    core.pump()
+    core.change_all(publish(key, b"x") for key in keys)
+    core.pump()
+    core.dispatcher.detach(session, 1)
+    assert [offset for offset, _ in sent(core, session)] == [1], "the other queue's, once what was detached is out"
+    core.settle()
+    core.pump()
+    assert set(core.times(attached(core))) == {(1, 0)}
+
+
+def test_a_nack_of_what_was_not_sent_changes_nothing(core: Driver) -> None:
+    declared(core, "q", max_deliveries=2)
+    core.change(bind("q", "k"), *[publish("k", b"x")] * 3)
+    session = attached(core)
+    assert sent(core, session) == [(1, 0)]
+    core.nack(session, 1, 4)
+    core.settle()
+    assert core.times(session) == [(2, 0), (3, 0), (1, 1)]
+
+
+@pytest.mark.parametrize("max_deliveries", [0, 2])
+def test_an_ack_timeout_begins_when_a_message_is_sent(core: Driver, max_deliveries: int) -> None:
+    declared(core, "q", ack_timeout_ms=TIMEOUT_MS, max_deliveries=max_deliveries)
+    core.change(bind("q", "k"), publish("k", b"x"))
+    session = attached(core)
+    core.wait(TIMEOUT_MS - 1000)
+    assert core.times(session) == [(1, 0)]
+    core.wait(TIMEOUT_MS - 1000)
+    assert core.times(session) == [], "the client has it for less than the timeout"
+    core.wait(2000)
+    assert core.times(session) == [(1, 1)]
+
+
+def test_what_waits_for_a_session_that_does_not_read_goes_to_another_uncounted(core: Driver) -> None:
+    declared(core, "q", ack_timeout_ms=TIMEOUT_MS, max_deliveries=1)
+    core.change(bind("q", "k"), *[publish("k", b"x")] * 3)
+    hung = attached(core)
+    assert sent(core, hung) == [(1, 0)]
+    reader = core.session()
+    assert core.attach(reader, "q")
+    core.wait(TIMEOUT_MS + 200)
+    assert len(core.times(reader)) + sum(parcel.to - parcel.low for parcel in hung.waiting.values()) == 2
+    core.wait(2 * TIMEOUT_MS + 200)
+    assert {offset for offset, _ in core.times(attached(core, "dead"))} >= {1}, "it was sent, once, and never acked"
+    core.dispatcher.close(hung)
+    core.settle()
+    core.check()
+
+
+def test_a_session_that_never_reads_does_not_pile_up_what_comes_back(core: Driver) -> None:
+    declared(core, "q", ack_timeout_ms=TIMEOUT_MS)
+    core.change(bind("q", "k", "l"), publish("k", *[b"x"] * 10), publish("l", b"y"))
+    session = attached(core)
+    for _ in range(5):
+        core.wait(TIMEOUT_MS + 200)
+        core.pump()
+    assert sum(parcel.to - parcel.low for parcel in session.waiting.values()) == 11
+    assert session.under_way_bytes == sum(parcel.cost_bytes for parcel in session.waiting.values())
+    assert len(session.leases) == 1
+    assert core.state.counters.deliveries == 0
+    assert sorted(core.times(session)) == [(1, 0), *((offset, 0) for offset in range(1, 11))]
+    core.wait(100)
+    assert not session.leases
+
+
+@pytest.mark.parametrize("change", [purge("q"), unbind("q", "k", discard=True)])
+def test_a_backlog_that_goes_while_it_waits_for_a_session_leaves_nothing(core: Driver, change: wire.Step) -> None:
+    declared(core, "q", ack_timeout_ms=TIMEOUT_MS)
+    core.change(bind("q", "k"), publish("k", b"x", b"y"))
+    session = attached(core)
+    core.change(change)
+    core.wait(3 * TIMEOUT_MS)
+    leave(core, session)
+    assert core.times(attached(core)) == []
+    assert not core.puller.timeouts.ending
+    core.check()
+
+
+def test_leases_of_many_keys_end_in_turns(core: Driver) -> None:
+    keys = [f"k{number}" for number in range(3 * PUMP_TURN_HANDLES)]
+    declared(core, "q", ack_timeout_ms=TIMEOUT_MS, max_deliveries=0)
+    core.change_all(bind("q", key) for key in keys)
+    session = core.session(1 << 26)
+    assert core.attach(session, "q", messages=10_000)
+    core.change_all(publish(key, b"x") for key in keys)
+    assert len(core.times(session)) == len(keys)
+    core.now_ms += 100
+    core.node.tick(core.now_ms, core.wall_ms)
+    core.now_ms += TIMEOUT_MS
+    core.node.tick(core.now_ms, core.wall_ms)
+    attachment = session.attachments[1]
+    assert attachment.messages == len(keys), "a tick only lines the lease up"
+    core.puller.timeouts.turn(10)
+    assert attachment.messages == len(keys) - 10
+    core.settle()
+    assert len(core.times(session)) == len(keys)
