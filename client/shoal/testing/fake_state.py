@@ -455,8 +455,8 @@ class FakeState:
             "shoal-queue": queue,
             "shoal-deliveries": b"%d" % times,
         }
-        copy = copy_of(chunk, offset - first, why)
-        if copy is not None and dead_letter != name:
+        copy = copy_of(chunk, offset - first, dead_letter, why)
+        if copy is not None:
             self.send_letter(dead_letter, copy)
         return True
 
