@@ -169,22 +169,30 @@ class Holders:
         self.owner = b""
         self._known: list[bytes] = []
         """Clients that consume it or lost their connection, by the time of their first attach."""
+        self._told: dict[bytes, int] = {}
+        """The session of a client that was told that another one consumes the queue. It may not have heard it."""
 
     def attach(self, session: int, owner: bytes) -> bool:
         """Returns whether the session consumes the queue now; else the other one stays."""
         if self.session == session:
             self._forget(owner)
-        elif self.session and owner != self.owner:
-            if not self._newer(owner):
-                self._forget(owner)
-                return False
-            self._forget(self.owner)
-        elif self.session:
-            self._forget(owner)
+        else:
+            self._knows(session)
+            if self.session and owner != self.owner:
+                if not self._newer(owner):
+                    self._told[owner] = session
+                    return False
+                self._told[self.owner] = self.session
         self.session, self.owner = session, owner
+        self._told.pop(owner, None)
         if owner not in self._known:
             self._known.append(owner)
         return True
+
+    def _knows(self, session: int) -> None:
+        """The session asks for something: the word that it was given has arrived, and its client is new again."""
+        for owner in [owner for owner, told in self._told.items() if told == session]:
+            self._forget(owner)
 
     def _newer(self, owner: bytes) -> bool:
         known = self._known
@@ -193,6 +201,7 @@ class Holders:
         return owner not in known or self.owner not in known or known.index(owner) > known.index(self.owner)
 
     def _forget(self, owner: bytes) -> None:
+        self._told.pop(owner, None)
         if owner in self._known:
             self._known.remove(owner)
 
@@ -201,6 +210,7 @@ class Holders:
         if self.session == session:
             self._forget(self.owner)
             self.session = 0
+        self._knows(session)
 
     def close(self, session: int) -> None:
         """The session ends, perhaps because its connection is lost: the client is remembered."""
@@ -210,3 +220,4 @@ class Holders:
     def forget_all(self) -> None:
         self.session = 0
         self._known.clear()
+        self._told.clear()

@@ -295,6 +295,8 @@ class OptionsMachine(DeltaMachine):
         before = 0 if holders is None else holders.session
         expected = exists and (holders is None or holders.attach(session.number, session.owner))
         assert self.core.attach(session, queue, QUEUES.index(queue), messages, size) == expected
+        for one in self.sessions:
+            one.take_ended(100)
         if expected:
             self.model.back(queue, session.number)
             if before:
@@ -304,11 +306,11 @@ class OptionsMachine(DeltaMachine):
     @rule(data=st.data(), queue=queues)
     def detaches(self, data: st.DataObject, queue: str) -> None:
         self.take_all()
-        super().detaches(data, queue)
-        holders, handle = self.model.holders.get(queue), QUEUES.index(queue)
-        for session in self.sessions if holders is not None else ():
-            if holders is not None and session.number == holders.session and handle not in session.attachments:
-                holders.detach(session.number)
+        session = data.draw(st.sampled_from(self.sessions))
+        self.core.dispatcher.detach(session, QUEUES.index(queue))
+        self.model.back(queue, session.number)
+        if queue in self.model.holders:
+            self.model.holders[queue].detach(session.number)
 
     @precondition(lambda self: self.sessions)
     @rule(data=st.data())
@@ -335,6 +337,7 @@ class OptionsMachine(DeltaMachine):
                     self.model.ack(queue, name, offset, offset + 1, session.number)
 
     def take(self, session: Session) -> None:
+        self.core.gaps.clear()
         for delivery in self.core.deliveries(session):
             for handle in delivery.handles:
                 if delivery.live:
@@ -346,6 +349,7 @@ class OptionsMachine(DeltaMachine):
                         counted = self.model.counts.get(one, 0)
                         assert delivery.redelivered == counted, f"{one}: {delivery.redelivered}, not {counted} times"
                     self.model.given(*one, body, session.number)
+        self.hear_gaps()
 
     def live_came(self, queue: str, delivery: wire.Delivery) -> None:
         name, may = self.lives[parse_chunk(delivery.chunk).bodies[0]]
@@ -513,6 +517,8 @@ class OptionsMachine(DeltaMachine):
         self.core.dispatcher.close(session)
         for queue in QUEUES:
             self.model.back(queue, session.number)
+            if session is self.puller_session:
+                self.model.back(queue, LEASED)
         for holders in self.model.holders.values():
             holders.close(session.number)
 
