@@ -10,6 +10,7 @@ from types import ModuleType
 from unittest import mock
 
 import pytest
+from hypothesis import settings
 
 from shoal_slice_node.core_choice import running_core
 from shoal_slice_node.core_stamp import COMPILED
@@ -21,6 +22,14 @@ _patch_object = mock.patch.object
 def pytest_configure(config: pytest.Config) -> None:
     mock.patch.object = _checked_patch  # type: ignore[assignment]
     pytest.MonkeyPatch.setattr = _checked_set  # type: ignore[method-assign]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A fifth of the examples of state machines: all of them run on the plain core, which is the same source."""
+    machines = {getattr(item, "cls", None) for item in items}
+    for machine in machines:
+        if hasattr(machine, "settings"):
+            machine.settings = settings(machine.settings, max_examples=machine.settings.max_examples // 5)
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:

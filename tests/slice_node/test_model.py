@@ -516,7 +516,7 @@ class DeltaMachine(SliceMachine):
 
 
 RUNS = settings(
-    max_examples=250,
+    max_examples=150,
     stateful_step_count=50,
     deadline=None,
     print_blob=True,

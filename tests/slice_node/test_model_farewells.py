@@ -246,4 +246,4 @@ class FarewellMachine(RuleBasedStateMachine):
 
 
 TestFarewells = FarewellMachine.TestCase
-TestFarewells.settings = settings(RUNS, max_examples=300)
+TestFarewells.settings = settings(RUNS, max_examples=150)

@@ -531,5 +531,5 @@ def _dead(chunk: Chunk) -> tuple[Id, str, int, bytes]:
 
 
 TestOptions = OptionsMachine.TestCase
-TestOptions.settings = settings(RUNS, max_examples=250)
+TestOptions.settings = settings(RUNS, max_examples=150)
 del DeltaMachine
