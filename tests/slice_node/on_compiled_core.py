@@ -28,7 +28,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A fifth of the examples of state machines: all of them run on the plain core, which is the same source."""
     machines = {getattr(item, "cls", None) for item in items}
     for machine in machines:
-        if hasattr(machine, "settings"):
+        if machine is not None and hasattr(machine, "settings"):
             machine.settings = settings(machine.settings, max_examples=machine.settings.max_examples // 5)
 
 
