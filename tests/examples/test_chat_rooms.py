@@ -120,6 +120,9 @@ async def test_a_message_that_is_no_text_is_shown_as_far_as_it_can_and_ends_noth
         page.send_json({"do": "got", "n": 2})
         page.send_json({"do": "tell", "to": "gil", "text": "to myself", "id": "3"})
         assert page.receive_json()["kind"] in ("said", "message")
+        async with asyncio.timeout(WAIT_S):
+            while (await broker.describe("tab-gil-g1")).messages != 1:
+                pass
     async with asyncio.timeout(WAIT_S), broker.consume("tab-gil-g1") as inbox:
         assert (await anext(aiter(inbox))).body == b"to myself", "what it got is acked"
 

@@ -56,7 +56,7 @@ class _Watched:
         found = getattr(self._table, method)
         if method not in _SCANS:
             return found
-        return lambda *arguments: self._scanned(found(*arguments))
+        return lambda *arguments, **named: self._scanned(found(*arguments, **named))
 
     def _scanned(self, items: Iterator[Item]) -> Iterator[Item]:
         began = self._tables.step

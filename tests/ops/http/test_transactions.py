@@ -40,7 +40,8 @@ def test_all_steps_are_done_and_answered(http: httpx.Client) -> None:
         {"offsets": [{"key": "{tx-1}votes", "offset": 1}]},
         {"configured": 2},
     ]
-    options = {"history_messages": 7, "history_age_s": 0, "capacity_messages": 0, "capacity_bytes": 0}
+    limits = {"history_messages": 7, "history_age_s": 0, "capacity_messages": 0, "capacity_bytes": 0}
+    options = limits | {"policy": "reject"}
     assert ok(http.get("/v1/keys/%7Btx-1%7D%FF"))["options"] == options
     ids = [one["id"] for one in pull(http, "tx-anna")]
     answer = {"publish": {"key": "{tx-1}talk", "body": "done"}}
