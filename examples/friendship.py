@@ -1,4 +1,4 @@
-"""Friendship requests: a request must reach somebody or fail, and the answer comes back by the same way.
+"""Friendship requests: a request must reach a person or fail, and the answer comes back by the same way.
 
 `send` is mandatory: where there is no such person, it raises shoal.Unroutable and nothing is kept. Two friends then
 share a key of their own, to which both are bound.
@@ -13,7 +13,7 @@ import shoal
 
 
 async def ask(broker: shoal.Broker, asker: str, friend: str) -> bool:
-    """Asks somebody to become a friend. Returns False if there is no such person."""
+    """Asks a person to become a friend. Returns False if there is no such person."""
     try:
         await broker.send(f"person-{friend}", b"be my friend?", headers={"kind": b"request", "from": asker.encode()})
     except shoal.Unroutable:

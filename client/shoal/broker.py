@@ -184,8 +184,8 @@ class Broker(BindingVerbs, QueueVerbs):
         `not_before`: a datetime with a time zone, or Unix time in seconds: the message is kept at once, and published
         when the slice's clock has come to that time, at most a year from now. `live`: give it only to inboxes that are
         open now, and store nothing; after a lost connection it is not repeated: Unavailable. `ttl`: seconds for which
-        it is valid, from when it is published; then it is not delivered any more, and who still had to get it hears of
-        a Gap. Raises TooLarge, OutOfRange, Malformed for `live` with another of them. Waits while too much is
+        it is valid, from when it is published; then it is not delivered any more, and queues that still had to get it
+        have a Gap. Raises TooLarge, OutOfRange, Malformed for `live` with another of them. Waits while too much is
         unanswered.
         """
         future = await self.publish_soon(

@@ -62,8 +62,8 @@ class QueueVerbs:
         the queue for `after_s` seconds (up to a day), or when the queue expires. Without `key` and `body`, takes the
         farewell back: there may be none.
 
-        A queue has one at most: a new one takes the place of the old one. It is published once; who wants it again
-        sets it again, as after each connect. Its time begins when the last session leaves, or now if none consumes the
+        A queue has one at most: a new one takes the place of the old one. It is published once: set it again
+        after each connect. Its time begins when the last session leaves, or now if none consumes the
         queue; anew after a restart of the home. A drop of the queue takes it back. Raises NoSuchQueue; TooLarge if body
         and headers take more than 64 KiB.
         """

@@ -1,6 +1,6 @@
 """Opens gRPC channels, for all that calls a server: clients, nodes, commands, and what reaches etcd.
 
-Belongs here: how a channel is encrypted. Not here: its options, which are its owner's, and who closes it.
+Belongs here: how a channel is encrypted. Not here: its options, which are its owner's, nor closing it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Gaps, against any cluster: who hears of messages that are gone, where between the others, and once."""
+"""Gaps, against any cluster: messages that are gone are told once, in their place between the others."""
 
 from __future__ import annotations
 

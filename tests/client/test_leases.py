@@ -44,7 +44,7 @@ async def test_what_is_leased_is_acked_by_anyone(connect: Callable[[], shoal.Bro
         assert len(before.slices) > 1, "the keys lie on several slices"
         found = await leases.pull(queue, 100, lease_ms=LEASE_MS)
         assert len(found) == 24
-        assert await others.pull(queue, 100, lease_ms=LEASE_MS) == [], "what is leased is nobody else's"
+        assert await others.pull(queue, 100, lease_ms=LEASE_MS) == [], "what is leased is given to no other"
         await others.ack(queue, [shoal.Done(key, 1, 3) for key in keys])
         assert (await leases.backlogs([queue]))[0].messages == 0
         await others.ack(queue, [shoal.Done(key, 1, 3) for key in keys])

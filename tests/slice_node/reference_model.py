@@ -22,7 +22,7 @@ class Binding:
     given: dict[int, int] = field(default_factory=dict)
     resting: dict[int, int | None] = field(default_factory=dict)
     lost: set[int] = field(default_factory=set)
-    """What the key gave up before anybody had it: to be told as a gap."""
+    """What the key gave up before a session had it: to be told as a gap."""
 
     @property
     def gone(self) -> bool:

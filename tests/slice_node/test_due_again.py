@@ -61,7 +61,7 @@ def test_what_is_refused_again_and_again_is_looked_at_less_and_less_often(core: 
     check(core)
 
 
-def test_a_record_of_an_earlier_commit_has_no_time_of_the_leader(core: Driver) -> None:
+def test_without_the_leaders_time_that_of_the_record_counts(core: Driver) -> None:
     full(core)
     ((row_key, _),) = core.tables.due.scan()
     core.now_ms += HOUR_MS

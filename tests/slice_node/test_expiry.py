@@ -1,4 +1,4 @@
-"""Messages with a time to live: never handed out once it is over, told as a gap, and given up with nobody there."""
+"""Messages with a time to live: not handed out once it is over, told as a gap, given up while nothing consumes."""
 
 from __future__ import annotations
 

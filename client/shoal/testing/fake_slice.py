@@ -145,7 +145,7 @@ class FakeSlice:
         return wire.PullResponse(gaps=gaps, deliveries=[_delivery(given, []) for given in taken])
 
     async def Ack(self, request: wire.AckRequest, context: object) -> wire.AckResponse:  # noqa: N802 - gRPC's name
-        """Acks messages, whoever was given them. Raises NotOwner."""
+        """Acks messages, whichever session was given them. Raises NotOwner."""
         self.state.check_owner(*(ack.key for ack in request.acks))
         for ack in request.acks:
             for queue in ack.queues:
@@ -155,7 +155,7 @@ class FakeSlice:
         return wire.AckResponse()
 
     async def Nack(self, request: wire.NackRequest, context: object) -> wire.NackResponse:  # noqa: N802 - gRPC's name
-        """Gives messages back, whoever was given them. Raises NotOwner."""
+        """Gives messages back, whichever session was given them. Raises NotOwner."""
         self.state.check_owner(*(nack.key for nack in request.nacks.messages))
         self._nack(None, request.nacks)
         self.pump()

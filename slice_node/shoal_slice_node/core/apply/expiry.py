@@ -1,4 +1,4 @@
-"""Gives up messages whose time to live is over, from the beginning of a key's log, though nobody consumes it.
+"""Gives up messages whose time to live is over, from the beginning of a key's log, though nothing consumes it.
 
 A key with such messages has a mark in table `history`, and a row in table `due` at the time when its first message
 expires. If the first message does not expire, those behind it wait for it: logs are trimmed from their low end only.

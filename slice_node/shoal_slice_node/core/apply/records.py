@@ -9,8 +9,8 @@ RETRY      LSN when it was decided u64 | (queue id 8 | key id 8 | from u64 | to 
            messages that came back, delivered `times` times
 EXPIRE     LSN when it was decided u64 | (queue id 8 | length u8 | name)*     transient queues that nothing consumes
 DUE        form u8: 1 | wall_ms u64 | (length u8 | name's length u16 | key of a row of table `due` | key's name)*
-            what is to happen now, wall_ms being what the leader's clock showed. Without form and time, as records of
-            earlier commits are, the record's own time counts; then the first byte is never 1
+            what is to happen now, wall_ms being what the leader's clock showed. Without form and time
+            the record's own time counts; then the first byte is never 1
 FAREWELL   LSN when it was decided u64 | (length u8 | key of a row of table `farewell` | length u8 | queue's name
            | length u16 | key's name)*     farewells to be said; letters that are where they belong, without a queue
 """
