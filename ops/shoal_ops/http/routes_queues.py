@@ -11,9 +11,10 @@ import shoal
 from shoal_contract.errors import NoSuchQueue
 from shoal_contract.names import Name, encode_name, show
 from shoal_ops.http import messages, models, names
+from shoal_ops.http.forms import BoundedRoute
 from shoal_ops.http.parameters import KeyName, QueueName, TheGateway
 
-router = APIRouter(tags=["queues"])
+router = APIRouter(tags=["queues"], route_class=BoundedRoute)
 
 
 @router.post("/v1/queues", response_model=models.Declared)
