@@ -206,13 +206,20 @@ def publish(
         float | None,
         typer.Option("--ttl", metavar="SECONDS", help="It is valid for so long; then it is not delivered any more."),
     ] = None,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="A repeat of the same publish with this text is stored once; up to 255 bytes, for a day.",
+        ),
+    ] = None,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Publish one message; durable when this returns, unless it is live."""
     from shoal_ops.commands import verbs
 
-    exits.run(verbs.publish(at, key, body, mandatory, live, checked_time(not_before), ttl, as_json))
+    exits.run(verbs.publish(at, key, body, mandatory, live, checked_time(not_before), ttl, idempotency_key, as_json))
 
 
 @commands.command()

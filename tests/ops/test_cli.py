@@ -187,6 +187,8 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     gone = "ben full 1 to 2 are gone: dropped\n"
     assert await shoal("tail", "ben", "-n", "1", at=cluster) == (0, "ben full 3 three\n", gone)
     assert (await run("publish", "full", "an hour", "--ttl", "3600"))["offset"] == 4
+    once = ("publish", "full", "once", "--idempotency-key", "4711")
+    assert (await run(*once))["offset"] == (await run(*once))["offset"] == 5
     following = asyncio.create_task(shoal("tail", "anna", at=cluster))
     async with asyncio.timeout(WAIT_S):
         while not (await run("describe", "anna"))["attached_sessions"]:

@@ -48,12 +48,21 @@ async def publish(
     live: bool,
     not_before: datetime | float | None,
     ttl: float | None,
+    idempotency_key: str | None,
     as_json: bool,
 ) -> None:
     """Publishes one message. `body` None: all of standard input."""
     data = await asyncio.to_thread(sys.stdin.buffer.read) if body is None else body.encode()
     async with connect(at) as broker:
-        receipt = await broker.publish(key, data, mandatory=mandatory, not_before=not_before, live=live, ttl=ttl)
+        receipt = await broker.publish(
+            key,
+            data,
+            mandatory=mandatory,
+            not_before=not_before,
+            live=live,
+            ttl=ttl,
+            idempotency_key=idempotency_key,
+        )
     if as_json:
         output.say_json(receipt._asdict())
     elif receipt.delayed:

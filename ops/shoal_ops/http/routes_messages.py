@@ -15,7 +15,7 @@ from shoal_contract.errors import Malformed, OutOfRange, ShoalError, Unavailable
 from shoal_contract.names import encode_name
 from shoal_ops.http import events, limits, messages, models, names
 from shoal_ops.http.gateway import Gateway
-from shoal_ops.http.parameters import KeyName, QueueName, TheGateway
+from shoal_ops.http.parameters import IdempotencyKey, KeyName, QueueName, TheGateway
 from shoal_runtime.http import problem
 from shoal_runtime.tasks import Tasks
 
@@ -23,7 +23,9 @@ router = APIRouter(tags=["messages"])
 
 
 @router.post("/v1/keys/{key}/messages", response_model=models.Receipt, response_model_exclude_none=True)
-async def publish(gateway: TheGateway, key: KeyName, message: models.Publish) -> models.Receipt:
+async def publish(
+    gateway: TheGateway, key: KeyName, message: models.Publish, idempotency_key: IdempotencyKey = None
+) -> models.Receipt:
     """Publishes one message to a key; durable when this answers, unless it is live."""
     receipt = await gateway.broker.publish(
         key,
@@ -33,13 +35,18 @@ async def publish(gateway: TheGateway, key: KeyName, message: models.Publish) ->
         not_before=time_of(message.not_before_ms),
         live=message.live,
         ttl=_seconds(message.ttl_ms),
+        idempotency_key=idempotency_key,
     )
     return receipt_of(gateway, receipt)
 
 
 @router.post("/v1/keys/{key}/messages/batch", response_model=models.Receipt, response_model_exclude_none=True)
 async def publish_batch(
-    request: Request, gateway: TheGateway, key: KeyName, batch: models.PublishBatch
+    request: Request,
+    gateway: TheGateway,
+    key: KeyName,
+    batch: models.PublishBatch,
+    idempotency_key: IdempotencyKey = None,
 ) -> models.Receipt:
     """Publishes messages to one key, all or none, at consecutive offsets from the receipt's."""
     bodies = [messages.body_of(one.body, one.body_base64) for one in batch.messages]
@@ -53,13 +60,18 @@ async def publish_batch(
         not_before=time_of(batch.not_before_ms),
         live=batch.live,
         ttl=_seconds(batch.ttl_ms),
+        idempotency_key=idempotency_key,
     )
     return receipt_of(gateway, receipt)
 
 
 @router.post("/v1/messages", response_model=models.Outcomes, response_model_exclude_none=True)
-async def publish_many(request: Request, gateway: TheGateway, many: models.PublishMany) -> models.Outcomes:
+async def publish_many(
+    request: Request, gateway: TheGateway, many: models.PublishMany, idempotency_key: IdempotencyKey = None
+) -> models.Outcomes:
     """Publishes messages to many keys, in order, each by itself; one outcome for each. Bad input publishes nothing."""
+    if idempotency_key is not None:
+        raise Malformed("Idempotency-Key is for publishes to one key: send these one by one", subject="idempotency-key")
     checked = [
         (
             names.given("key", one.key, one.key_encoded),
@@ -87,7 +99,9 @@ async def publish_many(request: Request, gateway: TheGateway, many: models.Publi
 
 
 @router.post("/v1/queues/{queue}/messages", response_model=models.Receipt, response_model_exclude_none=True)
-async def send(gateway: TheGateway, queue: QueueName, message: models.Sent) -> models.Receipt:
+async def send(
+    gateway: TheGateway, queue: QueueName, message: models.Sent, idempotency_key: IdempotencyKey = None
+) -> models.Receipt:
     """Sends one message to this queue alone, by its direct key `@queue`. Answers Unroutable where there is no such
     queue."""
     receipt = await gateway.broker.send(
@@ -96,6 +110,7 @@ async def send(gateway: TheGateway, queue: QueueName, message: models.Sent) -> m
         headers=messages.headers_of(message.headers, message.headers_base64),
         live=message.live,
         ttl=_seconds(message.ttl_ms),
+        idempotency_key=idempotency_key,
     )
     return receipt_of(gateway, receipt._replace(key=b"@" + queue))
 
