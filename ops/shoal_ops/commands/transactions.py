@@ -144,7 +144,9 @@ def _declare(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
 
 
 def _configure(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
-    options = shoal.KeyOptions(line.history_messages, line.history_age_s, line.capacity_messages, line.capacity_bytes)
+    options = shoal.KeyOptions(
+        line.history_messages, line.history_age_s, line.capacity_messages, line.capacity_bytes, line.policy.value
+    )
     transaction.configure(line.keys, options)
     values = {"configured": line.keys, "options": asdict(options)}
     return _Told(lambda: values, lambda: f"configured {_names(line.keys)}")
@@ -167,7 +169,9 @@ def _publish(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
         not_before = checked_time(line.not_before)
     except typer.BadParameter as error:
         raise shoal.Malformed(error.format_message(), subject="not_before") from None
-    result = transaction.publish(line.key, line.body.encode(), mandatory=line.mandatory, not_before=not_before)
+    result = transaction.publish(
+        line.key, line.body.encode(), mandatory=line.mandatory, not_before=not_before, ttl=line.ttl
+    )
 
     def text() -> str:
         key, receipt = output.shown(line.key), result.value

@@ -220,12 +220,12 @@ _LIVE = "only to those that consume now: nothing is stored, and it comes at most
 class DelayedMessage(MessageBody):
     mandatory: Annotated[bool, Field(description="Unroutable where no queue is bound")] = False
     not_before_ms: NotBefore = 0
+    ttl_ms: Ttl = 0
 
 
 class Publish(DelayedMessage):
     model_config = example(body="hello", headers={"from": "anna"})
     live: Annotated[bool, Field(description=_LIVE)] = False
-    ttl_ms: Ttl = 0
 
 
 class Sent(MessageBody):

@@ -32,7 +32,7 @@ async def publish(gateway: TheGateway, key: KeyName, message: models.Publish) ->
         mandatory=message.mandatory,
         not_before=time_of(message.not_before_ms),
         live=message.live,
-        ttl=_seconds(message.ttl_ms),
+        ttl=seconds_of(message.ttl_ms),
     )
     return receipt_of(gateway, receipt)
 
@@ -52,7 +52,7 @@ async def publish_batch(
         mandatory=batch.mandatory,
         not_before=time_of(batch.not_before_ms),
         live=batch.live,
-        ttl=_seconds(batch.ttl_ms),
+        ttl=seconds_of(batch.ttl_ms),
     )
     return receipt_of(gateway, receipt)
 
@@ -68,7 +68,7 @@ async def publish_many(request: Request, gateway: TheGateway, many: models.Publi
             one.mandatory,
             time_of(one.not_before_ms),
             one.live,
-            _seconds(one.ttl_ms),
+            seconds_of(one.ttl_ms),
         )
         for one in many.messages
     ]
@@ -95,7 +95,7 @@ async def send(gateway: TheGateway, queue: QueueName, message: models.Sent) -> m
         messages.body_of(message.body, message.body_base64),
         headers=messages.headers_of(message.headers, message.headers_base64),
         live=message.live,
-        ttl=_seconds(message.ttl_ms),
+        ttl=seconds_of(message.ttl_ms),
     )
     return receipt_of(gateway, receipt._replace(key=b"@" + queue))
 
@@ -236,7 +236,7 @@ def time_of(unix_ms: int) -> float | None:
     return unix_ms / 1000 if unix_ms else None
 
 
-def _seconds(milliseconds: int) -> float | None:
+def seconds_of(milliseconds: int) -> float | None:
     """Returns a time to live as the client takes it; None for 0: for ever."""
     return milliseconds / 1000 if milliseconds else None
 
