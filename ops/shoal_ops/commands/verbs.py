@@ -85,9 +85,9 @@ async def farewell(at: str, queue: str, key: str | None, body: str | None, after
 async def pull(at: str, queue: str, messages: int, peek: bool, as_json: bool) -> None:
     """Prints messages before it acks them, so that messages lost in a broken pipe are delivered again."""
     async with connect(at) as broker:
-        found = await (broker.peek(queue, messages) if peek else broker.pull(queue, messages, on_gap=_tell_gap))
+        found = await (broker.peek(queue, messages) if peek else broker.pull(queue, messages, on_gap=tell_gap))
         for message in found:
-            _tell_message(message, as_json)
+            tell_message(message, as_json)
         if not peek:
             await broker.ack(*found)
             await broker.flush()
@@ -97,10 +97,10 @@ async def tail(at: str, queues: Sequence[str], messages: int | None, ack: bool, 
     """Prints messages until `messages` of them came; with None, for ever."""
     if len(queues) > TAIL_QUEUES_MAX:
         raise shoal.BadCall(f"{len(queues)} queues to follow; the limit is {TAIL_QUEUES_MAX}")
-    async with connect(at) as broker, broker.consume(queues, on_gap=_tell_gap) as inbox:
+    async with connect(at) as broker, broker.consume(queues, on_gap=tell_gap) as inbox:
         seen = 0
         async for message in inbox:
-            _tell_message(message, as_json)
+            tell_message(message, as_json)
             if ack:
                 await message.ack()
             seen += 1
@@ -162,7 +162,8 @@ def _tell_offsets(queue: str, offsets: dict[str, int], what: str, as_json: bool)
         output.say(f"{shown}: {what} {offset}" if offset else f"{shown}: was not bound")
 
 
-def _tell_message(message: shoal.Message, as_json: bool) -> None:
+def tell_message(message: shoal.Message, as_json: bool) -> None:
+    """Prints one message: a line with its queue, key, offset and body, or one JSON object."""
     if not as_json:
         head = f"{output.shown(message.queue_bytes)} {output.shown(message.key_bytes)} {_place(message)}"
         output.say_exactly(f"{head} {output.body_text(message.body)}")
@@ -172,7 +173,7 @@ def _tell_message(message: shoal.Message, as_json: bool) -> None:
     output.say_json(found | output.body_json(message.body))
 
 
-def _tell_gap(gap: shoal.Gap) -> None:
+def tell_gap(gap: shoal.Gap) -> None:
     """Says on standard error what does not come, so that what comes can be piped on."""
     place = f"{output.shown(gap.queue_bytes)} {output.shown(gap.key_bytes)}"
     output.remark(f"{place} {gap.first} to {gap.end - 1} are gone: {gap.why}")
