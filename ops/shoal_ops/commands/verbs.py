@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 
 import shoal
 from shoal_ops import output
@@ -117,7 +117,8 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
         raise shoal.NoSuchQueue(text, subject=shown)
     if as_json:
         as_text = {"dead_letter": output.plain(found.options.dead_letter)}
-        output.say_json(asdict(found) | {"options": asdict(found.options) | as_text})
+        farewell = found.farewell and asdict(found.farewell) | {"key": output.plain(found.farewell.key)}
+        output.say_json(asdict(found) | {"options": asdict(found.options) | as_text, "farewell": farewell})
         return
     options = found.options
     told = {
@@ -130,6 +131,8 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
     if options.max_deliveries:
         told["deliveries at most"] = str(options.max_deliveries)
         told["dead-letter key"] = output.shown(options.dead_letter) or "none: then they are dropped"
+    if found.farewell is not None:
+        told["farewell"] = _farewell_text(found.farewell)
     output.facts(
         told
         | {"backlog messages": found.messages, "backlog bytes": found.body_bytes}
@@ -138,6 +141,14 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
     rows = [(output.shown(one.key), one.start, one.cursor, one.end or "bound", one.messages) for one in found.bindings]
     if rows:
         output.table(("key", "start", "cursor", "end", "backlog"), rows)
+
+
+def _farewell_text(kept: shoal.FarewellDescription) -> str:
+    """Says where a farewell is published, and when."""
+    after = f"to {output.shown(kept.key)}, {kept.after_s} s after the last session has left"
+    if not kept.due_ms:
+        return after
+    return f"{after}: at {datetime.fromtimestamp(kept.due_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 async def describe_key(at: str, key: str, as_json: bool) -> None:

@@ -29,15 +29,21 @@ from shoal_slice_node.core.limits import (
 )
 from shoal_slice_node.core.read.binding_walk import Binding, walk_bindings
 from shoal_slice_node.core.rows.detail_row import KEY_ID, count_ranges, detail_key
+from shoal_slice_node.core.rows.farewell_row import after_s_of, key_of, queue_key
 from shoal_slice_node.core.rows.ids import ID_BYTES, next_id
 from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key
 from shoal_slice_node.core.turns import Work, finish
 
 AttachedTo = Callable[[bytes], int]
 """Returns how many sessions consume a queue, by its id."""
+FarewellDue = Callable[[bytes, int], int]
+"""Returns when the farewell of a queue is due, by the queue's id and the farewell's seconds; 0: a session consumes the
+queue, or it is not known."""
 
 
-def describe(state: State, request: wire.Describe, attached: AttachedTo) -> Work[wire.Description]:
+def describe(
+    state: State, request: wire.Describe, attached: AttachedTo, due_ms: FarewellDue = lambda *_: 0
+) -> Work[wire.Description]:
     """Answers a Describe.
 
     Raises InvalidName, NotOwner; ResourceExhausted if its queues have more than DESCRIBE_BINDINGS_MAX bindings, where
@@ -51,6 +57,8 @@ def describe(state: State, request: wire.Describe, attached: AttachedTo) -> Work
         bindings_max = DESCRIBE_LISTED_MAX - listed if request.bindings else 0
         found = yield from _describe_queue(state, name, attached, bindings_max)
         listed += len(found.bindings)
+        if found.exists:
+            _add_farewell(state, found, due_ms)
         description.queues.append(found)
         if number % READ_ROWS_PER_STEP == READ_ROWS_PER_STEP - 1:
             yield
@@ -123,6 +131,17 @@ def _describe_queue(state: State, name: bytes, attached: AttachedTo, bindings_ma
             if len(described.bindings) < bindings_max:
                 described.bindings.append(_listed(found[0][NAME], kept, messages))
     return described
+
+
+def _add_farewell(state: State, described: wire.QueueDescription, due_ms: FarewellDue) -> None:
+    """Adds a queue's farewell, if it has one now: the queue may have been dropped since its bindings were read."""
+    queue_id = state.tables.queue_by_name.get(described.queue)
+    row = None if queue_id is None else state.tables.farewell.get(queue_key(queue_id))
+    if queue_id is not None and row is not None:
+        after_s = after_s_of(row)
+        described.farewell.CopyFrom(
+            wire.FarewellDescription(key=key_of(row), after_s=after_s, due_ms=due_ms(queue_id, after_s))
+        )
 
 
 def _add_backlog(
