@@ -41,8 +41,12 @@ FarewellDue = Callable[[bytes, int], int]
 queue, or it is not known."""
 
 
+def _due_not_known(queue_id: bytes, after_s: int) -> int:
+    return 0
+
+
 def describe(
-    state: State, request: wire.Describe, attached: AttachedTo, due_ms: FarewellDue = lambda *_: 0
+    state: State, request: wire.Describe, attached: AttachedTo, due_ms: FarewellDue = _due_not_known
 ) -> Work[wire.Description]:
     """Answers a Describe.
 
@@ -55,10 +59,8 @@ def describe(
     listed = 0
     for number, name in enumerate(request.queues):
         bindings_max = DESCRIBE_LISTED_MAX - listed if request.bindings else 0
-        found = yield from _describe_queue(state, name, attached, bindings_max)
+        found = yield from _describe_queue(state, name, attached, due_ms, bindings_max)
         listed += len(found.bindings)
-        if found.exists:
-            _add_farewell(state, found, due_ms)
         description.queues.append(found)
         if number % READ_ROWS_PER_STEP == READ_ROWS_PER_STEP - 1:
             yield
@@ -101,10 +103,12 @@ def _check_bindings(bindings: int) -> None:
 
 def describe_queue(state: State, name: bytes, attached_sessions: int, bindings_max: int) -> wire.QueueDescription:
     """Describes one queue at one go: for tables that nothing else waits for."""
-    return finish(_describe_queue(state, name, lambda _: attached_sessions, bindings_max))
+    return finish(_describe_queue(state, name, lambda _: attached_sessions, _due_not_known, bindings_max))
 
 
-def _describe_queue(state: State, name: bytes, attached: AttachedTo, bindings_max: int) -> Work[wire.QueueDescription]:
+def _describe_queue(
+    state: State, name: bytes, attached: AttachedTo, due_ms: FarewellDue, bindings_max: int
+) -> Work[wire.QueueDescription]:
     """Describes one queue in steps. `bindings_max`: how many bindings to list."""
     queue = state.load_queue(name)
     if queue is None:
@@ -117,6 +121,11 @@ def _describe_queue(state: State, name: bytes, attached: AttachedTo, bindings_ma
         incarnation=queue.incarnation,
     )
     described.options.CopyFrom(queue.options.to_wire())
+    farewell = state.tables.farewell.get(queue_key(queue.id))
+    if farewell is not None:
+        after_s = after_s_of(farewell)
+        due = due_ms(queue.id, after_s)
+        described.farewell.CopyFrom(wire.FarewellDescription(key=key_of(farewell), after_s=after_s, due_ms=due))
     cost = 0
     for batch in walk_bindings(state, queue.id):
         for binding in batch:
@@ -131,17 +140,6 @@ def _describe_queue(state: State, name: bytes, attached: AttachedTo, bindings_ma
             if len(described.bindings) < bindings_max:
                 described.bindings.append(_listed(found[0][NAME], kept, messages))
     return described
-
-
-def _add_farewell(state: State, described: wire.QueueDescription, due_ms: FarewellDue) -> None:
-    """Adds a queue's farewell, if it has one now: the queue may have been dropped since its bindings were read."""
-    queue_id = state.tables.queue_by_name.get(described.queue)
-    row = None if queue_id is None else state.tables.farewell.get(queue_key(queue_id))
-    if queue_id is not None and row is not None:
-        after_s = after_s_of(row)
-        described.farewell.CopyFrom(
-            wire.FarewellDescription(key=key_of(row), after_s=after_s, due_ms=due_ms(queue_id, after_s))
-        )
 
 
 def _add_backlog(
