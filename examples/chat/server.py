@@ -168,6 +168,19 @@ def application(at: str, host: str = "127.0.0.1") -> FastAPI:
     return app
 
 
+class Server(uvicorn.Server):
+    """Says where it is once it takes connections, not before."""
+
+    def __init__(self, config: uvicorn.Config, said: str) -> None:
+        super().__init__(config)
+        self._said = said
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            print(self._said, flush=True)
+
+
 async def main() -> None:
     parser = argparse.ArgumentParser(description="A small group chat on Shoal.")
     parser.add_argument("--at", default="", help="a redirector's host:port; left out: a cluster of its own")
@@ -178,9 +191,8 @@ async def main() -> None:
     async with AsyncExitStack() as stack:
         at = given.at or (await stack.enter_async_context(LocalCluster(given.data, slices=2))).redirector
         config = uvicorn.Config(application(at, host), host, int(port), log_level="warning", ws="wsproto")
-        server = uvicorn.Server(config)
-        print(f"chat at http://{given.listen}/ (Ctrl-C ends it); its cluster: shoal status --at {at}", flush=True)
-        await server.serve()
+        said = f"chat at http://{given.listen}/ (Ctrl-C ends it); its cluster: shoal status --at {at}"
+        await Server(config, said).serve()
 
 
 if __name__ == "__main__":
