@@ -34,7 +34,7 @@ async def publish(
         mandatory=message.mandatory,
         not_before=time_of(message.not_before_ms),
         live=message.live,
-        ttl=_seconds(message.ttl_ms),
+        ttl=seconds_of(message.ttl_ms),
         idempotency_key=idempotency_key,
     )
     return receipt_of(gateway, receipt)
@@ -59,7 +59,7 @@ async def publish_batch(
         mandatory=batch.mandatory,
         not_before=time_of(batch.not_before_ms),
         live=batch.live,
-        ttl=_seconds(batch.ttl_ms),
+        ttl=seconds_of(batch.ttl_ms),
         idempotency_key=idempotency_key,
     )
     return receipt_of(gateway, receipt)
@@ -80,7 +80,7 @@ async def publish_many(
             one.mandatory,
             time_of(one.not_before_ms),
             one.live,
-            _seconds(one.ttl_ms),
+            seconds_of(one.ttl_ms),
         )
         for one in many.messages
     ]
@@ -109,7 +109,7 @@ async def send(
         messages.body_of(message.body, message.body_base64),
         headers=messages.headers_of(message.headers, message.headers_base64),
         live=message.live,
-        ttl=_seconds(message.ttl_ms),
+        ttl=seconds_of(message.ttl_ms),
         idempotency_key=idempotency_key,
     )
     return receipt_of(gateway, receipt._replace(key=b"@" + queue))
@@ -251,7 +251,7 @@ def time_of(unix_ms: int) -> float | None:
     return unix_ms / 1000 if unix_ms else None
 
 
-def _seconds(milliseconds: int) -> float | None:
+def seconds_of(milliseconds: int) -> float | None:
     """Returns a time to live as the client takes it; None for 0: for ever."""
     return milliseconds / 1000 if milliseconds else None
 

@@ -117,7 +117,14 @@ def test_a_queue_says_farewell(http: httpx.Client) -> None:
     ok(http.post("/v1/queues", json={"queues": ["bye-a", "bye-b"]}))
     ok(http.put("/v1/queues/bye-b/bindings/bye-1"))
     wanted = {"key": "bye-1", "body": "a went offline", "headers": {"who": "a"}}
+    assert "farewell" not in ok(http.get("/v1/queues/bye-a"))
     assert http.put("/v1/queues/bye-a/farewell", json=wanted | {"after_s": 86_400}).status_code == 204
+    kept = ok(http.get("/v1/queues/bye-a"))["farewell"]
+    assert kept.pop("due_ms") > (time.time() + 86_000) * 1000
+    assert kept == {"key": "bye-1", "after_s": 86_400}
+    odd = {"key_encoded": "%FF", "body": "x", "after_s": 86_400}
+    assert http.put("/v1/queues/bye-a/farewell", json=odd).status_code == 204
+    assert ok(http.get("/v1/queues/bye-a"))["farewell"]["key_encoded"] == "%FF"
     for _ in range(2):
         assert http.delete("/v1/queues/bye-a/farewell").status_code == 204
     assert http.put("/v1/queues/bye-a/farewell", json=wanted).status_code == 204
