@@ -33,7 +33,7 @@ DISPATCH_USERS = tuple(
     SLICE_NODE + folder for folder in ("core/dispatch/", "core/node/", "core/background/", "adapters/")
 )
 DISPATCH_CLASSES = {"Attachment", "DispatchShares", "Feed", "Lease", "Out", "Parcel", "Session", "Share", "Stream"}
-OTHER_OBJECTS = ("counters", "watch")
+OTHER_OBJECTS = ("counters", "interest")
 """Their fields have names that fields of dispatch have, too."""
 WRITES_FIELDS = {SLICE_NODE + "core/dispatch/growing.py": "_give"}
 """Functions that write fields of others. `_give` gives a chunk to every stream of a key: by methods a delivery takes

@@ -78,7 +78,7 @@ def replay_skips_acks(apply: Any) -> Any:
     """Returns an apply that skips acks for an engine without a dispatcher, which replay has."""
 
     def applied(made: Engine, record: Record, checked: Checked | None) -> Iterator[None]:
-        if record.kind != Kind.ACKS or made.state.watch.queues:
+        if record.kind != Kind.ACKS or made.state.interest.queues:
             yield from apply(made, record, checked)
 
     return applied

@@ -147,7 +147,7 @@ class Watches:
             self.end(what, watch)
         self._node.now_ms += REMEMBER_MS
         self.turns(1)
-        assert self._node.state.watch.members is None, "what is not watched is followed for ever"
+        assert self._node.state.interest.members is None, "what is not watched is followed for ever"
 
 
 def used_bytes(watching: Watching) -> int:

@@ -18,6 +18,7 @@ from shoal_contract.limits import FRAME_OPERATIONS_MAX
 from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.interest import Interest
 from shoal_slice_node.core.apply.records import (
     NO_PRODUCER,
     ChangeHead,
@@ -28,7 +29,6 @@ from shoal_slice_node.core.apply.records import (
     encode_ownership,
     encode_trims,
 )
-from shoal_slice_node.core.apply.watch import Watch
 from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
 from shoal_slice_node.core.dispatch.pulling import PullTerms
 from shoal_slice_node.core.dispatch.served import silent_streams
@@ -64,7 +64,7 @@ class CoreDriver:
 
     def __init__(self, tables: Tables | None = None, owned: bytes = b"\x01" * PARTITIONS) -> None:
         self.tables = tables or MemoryTables()
-        self.engine = Engine(self.tables, Watch())
+        self.engine = Engine(self.tables, Interest())
         self.state = self.engine.state
         self.records: list[Record] = []
         self.gaps: list[wire.Gap] = []

@@ -11,8 +11,8 @@ from shoal_slice_node.adapters.checkpoints import Checkpoints
 from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX
 from shoal_slice_node.adapters.recovery import FREEZE_LIMITS
 from shoal_slice_node.adapters.store import Store
+from shoal_slice_node.core.apply.interest import Interest
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.apply.watch import Watch
 from shoal_slice_node.core.node.freezing import Freezing
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.storage.journal_files import Journal
@@ -26,7 +26,7 @@ class FakeStore:
         self.freezing = False
         self.delta_rows_max = DELTA_ROWS_MAX
         self.written = asyncio.Event()
-        self.state = State(MemoryTables(), Watch())
+        self.state = State(MemoryTables(), Interest())
 
     def freeze(self, lsn: int) -> None:
         assert not self.freezing

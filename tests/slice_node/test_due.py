@@ -167,7 +167,7 @@ def test_record_times_go_on_over_a_restart_with_a_clock_that_went_back() -> None
     core = Driver(delta=False)
     newest = core.state.time_ms
     core.state.save_local()
-    core.engine = Engine(core.tables, core.state.watch)
+    core.engine = Engine(core.tables, core.state.interest)
     core.state = core.engine.state
     core.state.lsn = core.records[-1].lsn
     core.wall_ahead_ms = -HOUR_MS

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.journal_record import Record
+from shoal_slice_node.core.apply.interest import Interest
 from shoal_slice_node.core.apply.records import Kind, encode_ownership
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.apply.watch import Watch
 from shoal_slice_node.core.node.freezing import FreezeLimits, Freezing
 from shoal_slice_node.core.node.replica import Replica
 from shoal_slice_node.core.rows.small_rows import KEPT, decode_kept
@@ -37,7 +37,7 @@ class Delta:
 
 @pytest.fixture
 def state() -> State:
-    found = State(MemoryTables(), Watch())
+    found = State(MemoryTables(), Interest())
     found.lsn = 1
     return found
 

@@ -210,7 +210,7 @@ def test_what_is_watched_is_remembered_for_a_while(core: CoreDriver) -> None:
     assert again.take() == [(JOINED, "q0000")]
     again.leave()
     settle(core, REMEMBER_MS + 1)
-    assert core.state.watch.members is None, "binds and unbinds have nothing to tell again"
+    assert core.state.interest.members is None, "binds and unbinds have nothing to tell again"
     assert core.dispatcher.shares.attached.used_bytes == 0
     last = ToldWatch(core, key="room", after=again.position)
     settle(core)

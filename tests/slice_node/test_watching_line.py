@@ -79,7 +79,7 @@ def test_one_record_that_drops_members_of_many_watched_keys(steps: Steps) -> Non
         watch.leave()
     settle(core, REMEMBER_MS + 1)
     settle(core)
-    assert core.dispatcher.shares.attached.used_bytes == 0 and core.state.watch.members is None
+    assert core.dispatcher.shares.attached.used_bytes == 0 and core.state.interest.members is None
 
 
 def attach_all(core: CoreDriver) -> Session:
@@ -167,4 +167,4 @@ def test_keys_that_are_not_watched_any_more_are_forgotten_over_several_ticks(
     assert 0 < len(forgotten) * QUEUES < 1_100
     for _ in range(KEYS):
         core.node.watching.tick(core.now_ms)
-    assert len(forgotten) == KEYS and core.state.watch.members is None
+    assert len(forgotten) == KEYS and core.state.interest.members is None

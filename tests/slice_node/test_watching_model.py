@@ -195,7 +195,7 @@ class Watches(RuleBasedStateMachine):
         for _, watch in self.watches:
             watch.leave()
         settle(self.core, 70_000)
-        assert self.core.state.watch.members is None
+        assert self.core.state.interest.members is None
         for session, _ in self.attached.values():
             self.core.dispatcher.close(session)
         self.core.pump()

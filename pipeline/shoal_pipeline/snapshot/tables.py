@@ -13,9 +13,9 @@ from itertools import takewhile
 
 from shoal_contract.names import text
 from shoal_pipeline.limits import KEY_NAMES_CACHED
+from shoal_slice_node.core.apply.interest import Interest
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.apply.watch import Watch
 from shoal_slice_node.core.read.reading import describe_queue
 from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
 from shoal_slice_node.core.rows.ids import queue_id
@@ -61,7 +61,7 @@ def _keys(tables: Tables, first: int, end: int) -> Iterator[Row]:
 
 
 def _bindings(tables: Tables, first: int, end: int) -> Iterator[Row]:
-    state = State(tables, Watch())
+    state = State(tables, Interest())
 
     @lru_cache(KEY_NAMES_CACHED)
     def key_of(key_id: bytes) -> tuple[str, int, KeyRow]:
@@ -87,7 +87,7 @@ def _bindings(tables: Tables, first: int, end: int) -> Iterator[Row]:
 
 
 def _backlog(tables: Tables, first: int, end: int) -> Iterator[Row]:
-    state = State(tables, Watch())
+    state = State(tables, Interest())
     for queue in _queues_between(tables, first, end):
         found = describe_queue(state, queue.name, 0, 0)
         if found.messages:

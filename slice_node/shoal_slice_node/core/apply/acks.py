@@ -140,7 +140,7 @@ def ack(
             continue
         advance(detail, [Acked(queue.id, key_id, first, to)])
         acked += to - first
-        if queue.id in state.watch.queues:
+        if queue.id in state.interest.queues:
             state.effects.events.append(AckedByChange(queue.id, key_id, first, to))
     if acked:
         save_binding(state, queue, key_id, detail, has_row)

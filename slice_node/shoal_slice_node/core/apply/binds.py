@@ -120,7 +120,7 @@ def bind_resolved(
 ) -> list[int]:
     """Binds as `bind` does, after all checks."""
     key_get, add, queue_id = state.tables.key.get, state.add_member, queue.id
-    watched, members = queue_id in state.watch.queues, state.watch.members
+    wanted, members = queue_id in state.interest.queues, state.interest.members
     plain = start == wire.START_UNSPECIFIED
     offsets: list[int] = []
     added = 0
@@ -141,7 +141,7 @@ def bind_resolved(
                 state.bind_backs.note(state.lsn, queue_id, key_id, offset, cursor, head)
             add(key_id, queue_id)
             added += 1
-            if watched:
+            if wanted:
                 state.effects.bound.add(key_id)
                 state.effects.events.append(Bound(queue_id, key_id, full_name[NAME], offset, head))
             if members is not None and members.wants(full_name[NAME]):
@@ -330,11 +330,11 @@ def end_binding(state: State, queue: Queue, key_id: bytes, key_row: bytes, disca
         _delete_detail(state, queue, key_id)
     if cursor < head:
         state.effects.advanced.append(key_id)
-    if queue.id in state.watch.queues:
+    if queue.id in state.interest.queues:
         state.effects.events.append(Unbound(queue.id, key_id, head if keeps else 0))
-    if state.watch.members is not None:
+    if state.interest.members is not None:
         key = bound_key(state.tables, key_id)[0][NAME]
-        if state.watch.members.wants(key):
+        if state.interest.members.wants(key):
             state.effects.members.append(Left(key, queue.id))
     return head
 
@@ -352,5 +352,5 @@ def discard_ended(state: State, queue: Queue, key_id: bytes) -> None:
     _delete_detail(state, queue, key_id)
     state.remove_ended(key_id, queue.id)
     state.effects.advanced.append(key_id)
-    if queue.id in state.watch.queues:
+    if queue.id in state.interest.queues:
         state.effects.events.append(Unbound(queue.id, key_id, 0))

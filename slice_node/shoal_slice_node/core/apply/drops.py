@@ -67,9 +67,9 @@ def drop_queue(state: State, queue_id: bytes, name: bytes, row: bytes, budget: B
     if options_of(row).expires_after_s:
         tables.transient.delete(queue_id)
     forget_farewell(state, queue_id)
-    if queue_id in state.watch.queues:
+    if queue_id in state.interest.queues:
         state.effects.dropped.append(queue_id)
-    if state.watch.members is not None and queue_id in state.watch.members.queues:
+    if state.interest.members is not None and queue_id in state.interest.members.queues:
         state.effects.members.append(Dropped(queue_id))
     if streams_of(row):
         _give_up(state, queue_id, name, row, budget)

@@ -9,7 +9,7 @@ from shoal_slice_node.core.apply.counters import Counters
 
 
 class Grown(NamedTuple):
-    """Says that a chunk was appended to a watched key."""
+    """Says that a chunk was appended to a key that is asked for."""
 
     key_id: bytes
     key: bytes
@@ -22,7 +22,7 @@ class Grown(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """Says that a watched queue got a binding: it sees offsets from `start`. `head`: the key's head at that moment."""
+    """Says that a consumed queue got a binding: it sees offsets from `start`. `head`: the key's head at that moment."""
 
     queue_id: bytes
     key_id: bytes
@@ -32,7 +32,7 @@ class Bound(NamedTuple):
 
 
 class Unbound(NamedTuple):
-    """Says that a watched queue lost a binding. Its backlog below `end` can still be consumed, unless `end` is 0."""
+    """Says that a consumed queue lost a binding. Its backlog below `end` can still be consumed, unless `end` is 0."""
 
     queue_id: bytes
     key_id: bytes
@@ -40,7 +40,7 @@ class Unbound(NamedTuple):
 
 
 class Purged(NamedTuple):
-    """Says that a watched queue's backlog of a key was dropped below `to`."""
+    """Says that a consumed queue's backlog of a key was dropped below `to`."""
 
     queue_id: bytes
     key_id: bytes
@@ -69,7 +69,7 @@ class Dropped(NamedTuple):
 
 
 class AckedByChange(NamedTuple):
-    """Says that a change acked messages first <= offset < to of a key, for a watched queue."""
+    """Says that a change acked messages first <= offset < to of a key, for a consumed queue."""
 
     queue_id: bytes
     key_id: bytes
@@ -78,7 +78,7 @@ class AckedByChange(NamedTuple):
 
 
 class Retried(NamedTuple):
-    """Says what a RETRY record did with messages of a watched queue that came back: `done`: they are done for this
+    """Says what a RETRY record did with messages of a consumed queue that came back: `done`: they are done for this
     queue; else how often they were delivered is in the tables."""
 
     queue_id: bytes
@@ -135,7 +135,7 @@ class Effects:
         self.ownership = False
         """The slice's partitions are others now."""
         self.bound: set[bytes] = set()
-        """Keys of the Bound events: from there on they are watched."""
+        """Keys of the Bound events: from there on their messages are asked for."""
         self.created: list[tuple[bytes, bytes]] = []
         self.dropped: list[bytes] = []
         self.due: list[bytes] = []

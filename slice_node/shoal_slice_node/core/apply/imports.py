@@ -97,7 +97,7 @@ def _bind_new(state: State, queue: Queue, full_names: list[bytes]) -> None:
     """Binds as `bind_resolved` does with start `now`, for a queue that was just placed and has no row yet: no session
     has it, and it has one bucket and no details. This is the hot path of imports. The caller saves the queue."""
     key_get, add, queue_id = state.tables.key.get, state.tables.binding.add, queue.id
-    starts, members = queue.first_bucket.starts, state.watch.members
+    starts, members = queue.first_bucket.starts, state.interest.members
     for full_name in full_names:
         row = key_get(full_name) or state.create_key(full_name)
         key_id = row[ID]

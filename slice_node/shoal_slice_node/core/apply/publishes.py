@@ -59,7 +59,7 @@ def publish(
     effects.kept_messages += messages
     effects.kept_bytes += body_bytes
     effects.published.append((key_id, queues))
-    if key_id in state.watch.keys or key_id in effects.bound:
+    if key_id in state.interest.keys or key_id in effects.bound:
         name = full_name[NAME]
         effects.events.append(Grown(key_id, name, first, messages, body_bytes, time_ms, chunk, expires_ms))
     return first, queues

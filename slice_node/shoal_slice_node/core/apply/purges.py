@@ -140,5 +140,5 @@ def _some_details(state: State, queue: Queue, budget: BindingBudget) -> list[tup
 
 def _tell(state: State, queue: Queue, key_id: bytes, head: int) -> None:
     state.effects.advanced.append(key_id)
-    if queue.id in state.watch.queues:
+    if queue.id in state.interest.queues:
         state.effects.events.append(Purged(queue.id, key_id, head))

@@ -81,7 +81,7 @@ class _Retrying:
                 changed = done = True
             else:
                 changed |= self._count(key, detail, retry)
-            if self._queue_id in state.watch.queues:
+            if self._queue_id in state.interest.queues:
                 state.effects.events.append(Retried(self._queue_id, self._key_id, retry.first, retry.to, is_done))
             if number % APPLIED_PER_STEP == 0:
                 yield

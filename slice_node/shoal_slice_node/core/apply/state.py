@@ -13,12 +13,12 @@ from shoal_slice_node.core.apply.bind_backs import BindBacks
 from shoal_slice_node.core.apply.counters import Counters
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.expiry import forget_expiry
+from shoal_slice_node.core.apply.interest import Interest
 from shoal_slice_node.core.apply.kept import Kept, trimmed
 from shoal_slice_node.core.apply.lookups import key_by_id
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.refusals import Refusals
 from shoal_slice_node.core.apply.tail import Tail
-from shoal_slice_node.core.apply.watch import Watch
 from shoal_slice_node.core.rows import ids
 from shoal_slice_node.core.rows.key_row import KeyRow, decode_key, encode_key
 from shoal_slice_node.core.rows.small_rows import (
@@ -52,10 +52,10 @@ class State:
     `owned[p]` is 1 where this slice owns partition p; all zero until the first OWNERSHIP record.
     """
 
-    def __init__(self, tables: Tables, watch: Watch, over: State | None = None) -> None:
+    def __init__(self, tables: Tables, interest: Interest, over: State | None = None) -> None:
         """`over`: the state whose tables `tables` lie over, see `tried`; None: everything is read from the tables."""
         self.tables = tables
-        self.watch = watch
+        self.interest = interest
         self.kept: Kept = Kept(tables) if over is None else over.kept
         self.tail = Tail()
         self.bind_backs: BindBacks = BindBacks(tables, None if over is None else over.bind_backs)
@@ -77,9 +77,10 @@ class State:
             self._take_owned(*decode_owned(row))
 
     def tried(self) -> State:
-        """Returns a state that begins as this one, to try a change on: it watches nothing, and what it changes is gone
-        with it. Changes neither read nor write `kept`, so both states share it. This one must not change meanwhile."""
-        return State(overlay(self.tables), Watch(), self)
+        """Returns a state that begins as this one, to try a change on: none of its effects is wanted, and what it
+        changes is gone with it. Changes neither read nor write `kept`, so both states share it. This one must not
+        change meanwhile."""
+        return State(overlay(self.tables), Interest(), self)
 
     def _take_owned(self, map_version: int, owned: bytes) -> None:
         self.map_version = map_version
@@ -258,7 +259,7 @@ class State:
     def note_transient(self, queue: Queue) -> None:
         """Notes in the effects that a transient queue's time begins anew."""
         self.effects.transients.append((queue.id, queue.options.expires_after_s))
-        if queue.name in self.watch.awaited:
+        if queue.name in self.interest.awaited:
             self.effects.created.append((queue.name, queue.id))
 
     def place_queue(self, queue: Queue) -> None:
@@ -267,5 +268,5 @@ class State:
         self.tables.meta.put(NEXT_QUEUE, (number + 1).to_bytes(8, "big"))
         queue.id = ids.queue_id(number)
         self.tables.queue_by_name.insert(queue.name, queue.id)
-        if queue.name in self.watch.awaited:
+        if queue.name in self.interest.awaited:
             self.effects.created.append((queue.name, queue.id))

@@ -77,13 +77,13 @@ class Applying:
         feed = registry.feeds[bound.queue_id]
         stream = feed.streams.get(bound.key_id)
         if stream is None and feed.loading:
-            add_stream(self._registry.state, feed, bound.key_id, registry.watch)
+            add_stream(self._registry.state, feed, bound.key_id, registry.register)
             registry.wake(feed)
             return
         if stream is None:
             stream = Stream(feed, bound.key_id, bound.key, bound.start)
             feed.add_stream(stream)
-            registry.watch(stream)
+            registry.register(stream)
         elif stream.end:
             stream.rebind(bound.start)
         registry.by_key.setdefault(bound.key_id, {})[feed.queue_id] = stream
@@ -97,7 +97,7 @@ class Applying:
         stream = feed.streams.get(unbound.key_id)
         if stream is None:
             return
-        registry.unwatch(stream)
+        registry.leave_key(stream)
         if unbound.end:
             stream.unbind(unbound.end)
             if stream.next < stream.end:

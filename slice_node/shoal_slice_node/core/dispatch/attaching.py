@@ -111,7 +111,7 @@ class Attaching:
             assert queue is not None, f"queue {queue_id.hex()} has a name but no row"
             feed = registry.add_feed(queue_id, queue.name, queue.options)
             at_once = queue.bindings + queue.details <= INLINE_STREAMS_MAX
-            steps = load_streams(registry.state, feed, registry.watch, queue if at_once else None)
+            steps = load_streams(registry.state, feed, registry.register, queue if at_once else None)
             if at_once:
                 self.loading.appendleft((feed, steps))
                 self.load_turn(INLINE_STREAMS_MAX)

@@ -7,6 +7,7 @@ becomes of letters (letters).
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from operator import attrgetter
 
 from shoal_slice_node.core.apply.dead_letters import takes_copies
@@ -37,6 +38,25 @@ GiveUp = Callable[[Stream, Resting, int], None]
 """Takes a stretch of which the key does not keep what is below an offset any more."""
 
 
+class _Next(Enum):
+    """Says what is next for messages that came back."""
+
+    COUNT = 1
+    """A record keeps their count."""
+    END = 2
+    """A record marks them as done; there are no copies to make."""
+    COPY = 3
+    """A record marks them as done and makes their copies."""
+    SEND = 4
+    """Letters bring their copies to the slice that owns the dead-letter key."""
+    END_SENT = 5
+    """A record marks them as done: their copies are there."""
+
+
+_FATES = {_Next.COUNT: Fate.AGAIN, _Next.END: Fate.DEAD, _Next.COPY: Fate.DEAD, _Next.END_SENT: Fate.SENT}
+"""What a record says of each; a letter needs none."""
+
+
 class Deciding:
     """Keeps what waits for RETRY records, and decides about it. What the key gave up meanwhile needs no record, and
     a record might not find it: the cursor in the tables may have passed it."""
@@ -55,7 +75,7 @@ class Deciding:
 
     def wait(self, stream: Stream, resting: Resting) -> None:
         """Lets it wait for a record."""
-        self._line(stream, self._fate(stream, resting)).add(stream, resting)
+        self._line(stream, resting).add(stream, resting)
 
     def decide(self) -> int:
         """Decides what the next RETRY record is to do. Returns its cost, in operations; 0: there is nothing to do. No
@@ -63,7 +83,7 @@ class Deciding:
         under_way, self._under_way = self._under_way, []
         for stream, resting, retry in reversed(under_way):
             if not (resting.over or (retry.fate == Fate.AGAIN and resting.counted)):
-                self._line(stream, self._fate(stream, resting)).add_first(stream, resting)
+                self._line(stream, resting).add_first(stream, resting)
         cost = self._decide_counts() + self._decide_copies()
         return cost if self._under_way else 0
 
@@ -92,14 +112,14 @@ class Deciding:
         record.looks += 1
         if resting.over or stream.feed.gone or self._is_given_up(stream, resting):
             return
-        fate = self._fate(stream, resting)
-        if fate == Fate.AGAIN and resting.counted:
+        step = self._next(stream, resting)
+        if step is _Next.SEND:
             self.letters.add(stream, resting)
-        elif self._line(stream, fate) is self._dying:
+        elif step is _Next.COPY:
             self._dying.add(stream, resting)  # The dead-letter key came to this slice.
         else:
             record.retries += 1
-            self._propose(stream, resting, fate)
+            self._propose(stream, resting, _FATES[step])
 
     def _decide_copies(self) -> int:
         """Decides about what is to be copied. Returns the cost."""
@@ -128,8 +148,7 @@ class Deciding:
         record.looks += 1
         if resting.over or stream.feed.gone or self._is_given_up(stream, resting):
             return None
-        fate = self._fate(stream, resting)
-        if self._line(stream, fate) is self._counting:
+        if self._next(stream, resting) is not _Next.COPY:
             self._counting.add(stream, resting)  # The dead-letter key went to another slice.
             return None
         end, to = resting.first, min(resting.to, resting.first + dead_max - record.dead)
@@ -144,7 +163,7 @@ class Deciding:
         if end < resting.to:
             resting, rest = split(stream, resting, end)
         record.retries += 1
-        self._propose(stream, resting, fate)
+        self._propose(stream, resting, Fate.DEAD)
         return rest
 
     def _is_given_up(self, stream: Stream, resting: Resting) -> bool:
@@ -161,19 +180,21 @@ class Deciding:
         retry = Retry(*of, resting.first, resting.to, resting.times, fate, resting.reason)
         self._under_way.append((stream, resting, retry))
 
-    def _line(self, stream: Stream, fate: Fate) -> Undecided:
-        return self._dying if fate == Fate.DEAD and _takes_copies(stream) else self._counting
+    def _line(self, stream: Stream, resting: Resting) -> Undecided:
+        return self._dying if self._next(stream, resting) is _Next.COPY else self._counting
 
-    def _fate(self, stream: Stream, resting: Resting) -> Fate:
-        feed = stream.feed
+    def _next(self, stream: Stream, resting: Resting) -> _Next:
         if resting.sent:
-            return Fate.SENT
-        if resting.times < feed.max_deliveries:
-            return Fate.AGAIN
-        dead_letter = feed.dead_letter
+            return _Next.END_SENT
+        if resting.times < stream.feed.max_deliveries:
+            return _Next.COUNT
+        if not _takes_copies(stream):
+            return _Next.END
+        dead_letter = stream.feed.dead_letter
         assert isinstance(dead_letter, bytes)
-        here = not _takes_copies(stream) or self._state.owns(dead_letter)
-        return Fate.DEAD if here else Fate.AGAIN  # Its count first; then a letter.
+        if self._state.owns(dead_letter):
+            return _Next.COPY
+        return _Next.SEND if resting.counted else _Next.COUNT
 
 
 class _Part:

@@ -107,8 +107,8 @@ class Growing:
         next_ones = list(islice(spread.remaining, streams_max))
         if len(next_ones) < streams_max:
             spread.remaining = None
-        watchers = self._registry.by_key.get(key_id, {})  # Some may have left since they were listed.
-        some = [stream for stream in next_ones if watchers.get(stream.feed.queue_id) is stream]
+        consuming = self._registry.by_key.get(key_id, {})  # Some may have left since they were listed.
+        some = [stream for stream in next_ones if consuming.get(stream.feed.queue_id) is stream]
         if spread.grown is None:
             self._sweep(key_id, some)
         elif isinstance(spread.grown, LiveChunk):

@@ -89,9 +89,9 @@ class Registry:
         self._parcels = 0
         self._marks: OrderedDict[bytes, _Mark] = OrderedDict()
         """Marks by queue id + key id, joined: a pair would take twice the memory."""
-        state.watch.keys = self.by_key
-        state.watch.queues = self.feeds
-        state.watch.awaited = self.awaited
+        state.interest.keys = self.by_key
+        state.interest.queues = self.feeds
+        state.interest.awaited = self.awaited
 
     def part_here(self, name: bytes) -> bytes | None:
         """Returns the id of a queue that may be consumed here; None if it has no part here, or is being dropped."""
@@ -175,7 +175,7 @@ class Registry:
             self._exclusives.popitem(last=False)
         return exclusive
 
-    def watch(self, stream: Stream) -> None:
+    def register(self, stream: Stream) -> None:
         """Registers a new stream."""
         queue_id = stream.feed.queue_id
         if stream.feed.max_deliveries:
@@ -188,12 +188,12 @@ class Registry:
             if self._presence is not None:
                 self._presence.consumed(stream.key)
 
-    def unwatch(self, stream: Stream) -> None:
+    def leave_key(self, stream: Stream) -> None:
         """Removes a stream from its key, which does not wake it any more."""
-        watchers = self.by_key.get(stream.key_id)
-        if watchers is not None and watchers.get(stream.feed.queue_id) is stream:
-            del watchers[stream.feed.queue_id]
-            if not watchers:
+        streams = self.by_key.get(stream.key_id)
+        if streams is not None and streams.get(stream.feed.queue_id) is stream:
+            del streams[stream.feed.queue_id]
+            if not streams:
                 del self.by_key[stream.key_id]
             if self._presence is not None:
                 self._presence.consumed(stream.key)
@@ -205,7 +205,7 @@ class Registry:
     def remove_stream(self, stream: Stream) -> None:
         feed = stream.feed
         had_out = self.forget_out(stream)
-        self.unwatch(stream)
+        self.leave_key(stream)
         if feed.remove_stream(stream):
             self.shares.attached.let_go(STREAM_BYTES)
         if had_out:  # Windows have opened, and no ack will say so.
@@ -242,7 +242,7 @@ class Registry:
 
     def leave(self, stream: Stream) -> None:
         self.forget_out(stream)
-        self.unwatch(stream)
+        self.leave_key(stream)
 
     def forget_out(self, stream: Stream) -> bool:
         """Stops waiting for acks of a stream: sessions that owe less may have room for other feeds. Returns False if

@@ -13,9 +13,9 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.journal_record import Record
 from shoal_slice_node.core.apply.counters import Counters
 from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.interest import Interest
 from shoal_slice_node.core.apply.records import Kind
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.apply.watch import Watch
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.limits import RECOVERED_KEYS_MAX
 from shoal_slice_node.core.node.node import Node
@@ -29,7 +29,7 @@ class Replica:
 
     def __init__(self, tables: Tables, lsn: int = 0, engine: Engine | None = None) -> None:
         """`engine`: that of these tables, if there is one already."""
-        self._engine = engine or Engine(tables, Watch())
+        self._engine = engine or Engine(tables, Interest())
         self._engine.state.lsn = lsn
         self._advanced: dict[bytes, None] = {}
         """The latest keys with cursors that advanced in what was applied: a leader scans them for trims."""
@@ -44,7 +44,7 @@ class Replica:
         node.commit.end(error, error)
         node.acks.end(error)
         node.turns.end(error)
-        node.state.watch = Watch()
+        node.state.interest = Interest()
         replica = cls(node.state.tables, node.commit.applied_lsn, node.engine)
         replica._note(node.trimmer.noted)
         return replica

@@ -17,6 +17,7 @@ from shoal_slice_node.core.apply.due import apply_due
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.farewells import apply_farewells
 from shoal_slice_node.core.apply.imports import check_next_chunk
+from shoal_slice_node.core.apply.interest import Interest
 from shoal_slice_node.core.apply.producers import heard, remember, repeated_answer
 from shoal_slice_node.core.apply.records import (
     NO_PRODUCER,
@@ -30,7 +31,6 @@ from shoal_slice_node.core.apply.retries import apply_retries
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.apply.transients import expire
 from shoal_slice_node.core.apply.trims import apply_trims
-from shoal_slice_node.core.apply.watch import Watch
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import Work, finish
 from shoal_slice_node.core.verbs.atomic import apply_steps, refusal_of, try_atomic
@@ -38,10 +38,10 @@ from shoal_slice_node.core.verbs.changes import UNKNOWN_STEP, Checked, check_cha
 
 
 class Engine:
-    """Applies records to one slice's tables. `watch` says which effects are wanted; None: none (replay, replicas)."""
+    """Applies records to one slice's tables. `interest` says which effects are wanted; None: none (replay)."""
 
-    def __init__(self, tables: Tables, watch: Watch | None = None) -> None:
-        self.state = State(tables, watch or Watch())
+    def __init__(self, tables: Tables, interest: Interest | None = None) -> None:
+        self.state = State(tables, interest or Interest())
 
     def apply(self, record: Record, checked: Checked | None = None) -> Effects:
         """Applies a record as `in_steps` does, but all at once."""

@@ -19,8 +19,8 @@ from shoal_contract.limits import NAME_BYTES_MAX
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.effects import Effects, Joined, Left
+from shoal_slice_node.core.apply.interest import WatchedMembers
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.apply.watch import WatchedMembers
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.turns import Work
 from shoal_slice_node.core.watching.counting import Counting
@@ -55,7 +55,7 @@ class Watching:
         self.dirty: dict[int, Watcher] = {}
         self.loading: OrderedDict[WatchedKey, None] = OrderedDict()
         self._state = state
-        self._watch = state.watch
+        self._interest = state.interest
         """This leader's own: the next one has another."""
         self._registry = registry
         self._share = registry.shares.attached
@@ -80,7 +80,7 @@ class Watching:
         """What no watch is left of, with the time (ms) until which it is remembered; the oldest first."""
         self._line = MemberLine(self._known, self._is_online, self._note_due, self._take_in, self._count_consumed)
         self._members = WatchedMembers(self._keys, self._prefixes, self._line)
-        self._watch.members = None
+        self._interest.members = None
 
     def begin(self, life: int) -> None:
         """Sets the number by which places of this leader's time are known. It must differ from that of all others."""
@@ -207,7 +207,7 @@ class Watching:
         with presence."""
         self._with_presence += more_presence
         self._members.lengths = tuple(sorted(set(map(len, self._prefixes))))
-        self._watch.members = self._members if self._keys or self._prefixes else None
+        self._interest.members = self._members if self._keys or self._prefixes else None
         self._registry.tell_presence(self if self._with_presence else None)
 
     def _all(self) -> Iterator[Watched]:

@@ -1,5 +1,5 @@
-"""Names what dispatch and watches want to hear of; the core reports no other changes. This is not state: replicas and
-replay watch nothing."""
+"""Names what dispatch and watches want to hear of; apply reports no other changes. This is not state: replicas and
+replay want nothing."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class WatchedMembers:
 
 
 @dataclass(slots=True)
-class Watch:
+class Interest:
     """Holds ids of keys and queues that sessions depend on, and names of attached queues that do not exist yet.
     `members`: whose members are watched; None while none are, so that binds and unbinds ask nothing more."""
 
