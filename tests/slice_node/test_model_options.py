@@ -66,16 +66,19 @@ class OptionsMachine(DeltaMachine):
     @initialize(options=st.tuples(some_options(), some_options(), some_options()))
     def open(self, options: tuple[QueueOptions, QueueOptions, QueueOptions]) -> None:
         self.options = dict(zip(QUEUES, options, strict=True))
-        self.model = OptionsModel(self.options, FAR)
         self.base = MemoryBase()
         self.delta = Delta(self.base)
         self.frozen = False
         self.core = CoreDriver(self.delta, OWNED)
+        self.model = self.new_model()
         self.elsewhere: dict[bytes, Id] = {}
         self.sent: set[Id] = set()
         self.lives: dict[bytes, tuple[str, set[str]]] = {}
         self.used_ms: dict[str, int] = {}
         self.begin()
+
+    def new_model(self) -> OptionsModel:
+        return OptionsModel(self.options, FAR)
 
     def begin(self) -> None:
         self.puller_session = self.core.session()
@@ -396,7 +399,6 @@ class OptionsMachine(DeltaMachine):
         self.core.end_leases()  # Else they would end in turns after the tick, and be decided in the next one.
         found = self.core.maintain()
         self.model.tick(self.core.now_ms, DELAY_MS)
-        self.publishes_due()
         for queue in QUEUES if leases_over else ():
             self.model.back(queue, LEASED, "timeout")
         self.model.end_timeouts(self.core.now_ms, begins=True)
@@ -405,6 +407,7 @@ class OptionsMachine(DeltaMachine):
             self.model.done(one)
         self.sent.clear()
         self.model.records()
+        self.publishes_due()
         self.collects()
         self.take_all()
         return found
