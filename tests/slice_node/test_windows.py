@@ -16,10 +16,10 @@ from shoal_slice_node.core.apply import log_rows
 from shoal_slice_node.core.apply.log_rows import StoredChunk
 from shoal_slice_node.core.dispatch.recent_chunks import OpenedChunks
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.limits import CUT_SHARE, OPENED_CHUNKS_BYTES_MAX
+from shoal_slice_node.core.limits import CUT_SHARE, OPENED_CHUNKS_BYTES_MAX, PUMP_TURN_ROWS
 from shoal_slice_node.core.rows.log_row import encode_log
 
-from .core_driver import CoreDriver, bind, declare, publish
+from .core_driver import CoreDriver, acks, bind, declare, publish
 
 MESSAGES = 20
 BODIES = [b"%02d" % number for number in range(MESSAGES)]
@@ -317,3 +317,35 @@ def test_a_part_is_as_large_as_the_window_whatever_the_share_of_its_chunk() -> N
     session = consumer(core, CHUNK_MESSAGES_MAX // CUT_SHARE + 1)
     core.change(publish("k", *[b"x" * 10] * CHUNK_MESSAGES_MAX))
     assert len(offsets(core, session)) == CHUNK_MESSAGES_MAX // CUT_SHARE + 1
+
+
+def test_more_consumers_than_one_turn_serves_have_one_each() -> None:
+    core = bound()
+    sessions = [consumer(core, 1) for _ in range(PUMP_TURN_ROWS + 50)]
+    core.change(publish("k", *[b"x"] * CHUNK_MESSAGES_MAX))
+    came = [offsets(core, session) for session in sessions]
+    assert sorted(came) == [[offset] for offset in range(1, len(sessions) + 1)]
+
+
+def test_the_rest_of_a_chunk_that_expires_before_it_has_room_is_a_gap() -> None:
+    core = bound()
+    session = consumer(core, 2)
+    core.change(publish("k", *BODIES, ttl_ms=5_000))
+    assert offsets(core, session) == [1, 2]
+    core.now_ms += 10_000
+    core.maintain()
+    core.ack(session, "k", 1, 3)
+    assert offsets(core, session) == []
+    assert [(gap.first, gap.to) for gap in core.gaps] == [(3, MESSAGES + 1)]
+    core.settle()
+    core.check()
+
+
+def test_what_is_done_in_a_chunk_takes_no_room() -> None:
+    core = bound()
+    core.change(publish("k", *BODIES))
+    core.change(acks(("q", "k", 2, 4), ("q", "k", 6, 7)))
+    session = consumer(core, 4)
+    assert offsets(core, session) == [1, 4, 5, 7]
+    core.ack(session, "k", 1, 2)
+    assert offsets(core, session) == [8]
