@@ -112,6 +112,9 @@ APPLIED_PER_STEP: Final = 16
 """Keys or queues of a record that are applied in one step: under 1 ms. Between steps, work outside of the core goes on.
 """
 
+AGE_BIND_COST: Final = 4
+"""Operations that a bind by age costs: it looks at the headers of up to some 25 log rows of a large key, 0.2 ms."""
+
 DONE_RANGES_PER_APPLIED: Final = 16
 """Done ranges of a binding that count as one more key in such a step, and in a purge: a row of 2,000 ranges takes
 0.2 ms, and has a step of its own."""
@@ -187,10 +190,19 @@ DUE_AGAIN_MS_MAX: Final = 3_600_000
 """After this time a delayed publish is looked at again whose key is another slice's when it is due, or is full; after
 each further look after twice that time, at most an hour. A million of them cost half a minute each time."""
 
+EXPIRED_ROWS_PER_STEP: Final = 512
+EXPIRED_ROWS_PER_RECORD: Final = 4_096
+"""Log rows whose headers a DUE record looks at for what has expired, of one key and of all of its keys, which have
+equal parts: about 2 ms, and 16 ms in steps. One record each 20 ms gives up 25,000 chunks of one key a second."""
+
+EXPIRED_ROWS_PER_OPERATION: Final = 16
+"""Log rows that count there as one operation more."""
+
+EXPIRED_ROWS_AT_CAPACITY: Final = 32
+"""Log rows that a publish to a full key looks at for what has expired: 0.1 ms."""
+
 HISTORY_ROWS_PER_LOOK: Final = 32
-HISTORY_BYTES_PER_LOOK: Final = 2 << 20
-"""Log rows, and their bytes, that are looked at for what is too old for a key's history: 0.2 ms, or 1 ms if they are
-large. The last one may exceed the bytes."""
+"""Log rows whose headers are looked at for what is too old for a key's history: 0.2 ms."""
 
 HISTORY_MESSAGES_PER_TRIM: Final = 10_000
 """Messages that one trim removes from a history by age, or one chunk more: 1 ms. The rest follows, some 40 times a
@@ -526,7 +538,10 @@ PIECE_ROWS_MAX: Final = 5000
 """Rows of a frozen delta sent, or freed, at one go: about 2 ms of the broker's loop."""
 
 PIECE_BYTES_MAX: Final = 1 << 20
-"""Bytes of log rows sent at one go: they may be long."""
+"""Bytes of rows sent, or freed, at one go: rows of some tables may be long."""
+
+LOG_HEAD_BYTES_MIN: Final = 64
+"""Bytes of a log row that a look at its header alone reads at least: any header fits."""
 
 ROW_KEY_BYTES_MAX: Final = 511
 """Bytes of a row's key: LMDB's bound, which the tables in memory hold too."""
