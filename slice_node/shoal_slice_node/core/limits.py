@@ -369,9 +369,21 @@ WANTED_MAX: Final = 10_000
 """How long a queue counts as used after a pull found that its drop was being written, and of how many queues this is
 noted, 200 bytes each: a client that pulls again gets its messages, whatever drops are asked for meanwhile."""
 
+ENDED_HANDLE_BYTES: Final = 700
+"""Memory of a handle that ended and of which the client is not told yet, with the longest name of its queue. As much as
+an attachment: while a session loses queues to others, its part of the share of attached queues does not grow."""
+
 ENDED_UNREAD_MAX: Final = 1_000
-"""Handles of a session that were ended and not yet told: about 1 KiB each. Beyond, attaches are refused until the
-client has read. As many that were told are remembered until the client detaches or uses them."""
+"""Handles of a session that ended and of which it is not told yet. Beyond, its attaches are refused until it has read.
+"""
+
+ENDED_LOST_MAX: Final = 10_000
+"""Such handles of a session that loses queues to others: beyond, it ends. A client that reads is told of 1,000 with
+each response, while others take 1,000 in 40 ms at best."""
+
+ENDED_TOLD_MAX: Final = 1_000
+"""Handles of a session of which it was told that they ended, remembered until it detaches or uses them: 100 bytes each.
+"""
 
 LIVE_LOOKS_MAX: Final = 16
 """Sessions of one queue that are asked for room for a live chunk. If none of them has any, the queue loses it."""
@@ -544,6 +556,7 @@ LIST_BINDINGS_PER_STEP_MAX: Final = 64
 """Items that one step of a list looks at, by how much each costs (a binding and a range may take reads of a log). Then
 messages get their turn. A step takes about 1 ms."""
 
+assert ENDED_HANDLE_BYTES <= ATTACHMENT_BYTES
 assert ANSWERS_KEPT_MAX * 8 < 4096 + 1
 assert DONE_RANGES_MAX >= CHUNK_MESSAGES_MAX
 assert TRANSIENTS_PER_TURN <= EXPIRED_PER_RECORD_MAX
