@@ -214,12 +214,15 @@ class Leases:
     async def _pull_from(
         self, slice_name: str, pull: wire.Pull, on_gap: OnGap | None, deadline: float
     ) -> list[Message]:
-        try:
-            answer = await self._calls.ask_slice(lambda: slice_name, PULL, wire.PullRequest(pull=pull), deadline)
-        except NoSuchQueue:
-            return []  # The queue was dropped since.
-        for gap in answer.gaps:
-            tell_gap(on_gap, gap, (pull.queue,))
+        while True:
+            try:
+                answer = await self._calls.ask_slice(lambda: slice_name, PULL, wire.PullRequest(pull=pull), deadline)
+            except NoSuchQueue:
+                return []  # The queue was dropped since.
+            for gap in answer.gaps:
+                tell_gap(on_gap, gap, (pull.queue,))
+            if answer.deliveries or not answer.gaps:
+                break  # Else there may be messages behind more gaps.
         found: list[Message] = []
         for item in answer.deliveries:
             first: int = item.low

@@ -151,11 +151,23 @@ FAREWELLS_BYTES_PER_RECORD: Final = 4 << 20
 number is that of EXPIRED_PER_RECORD_MAX."""
 
 LETTERS_WAITING_MAX: Final = 10_000
-"""Letters that another slice did not take, noted in memory to be sent again, about 100 bytes each. While there are so
-many, no others are tried."""
+"""Farewells on their way to other slices that are noted in memory, about 300 bytes each; the others wait on disk. Of a
+key that takes none only one is noted."""
 
-LETTERS_PER_STEP: Final = 16
-"""Letters that are looked at in one step for one that may be sent, each of up to a chunk."""
+LETTER_LINES_FORGOTTEN_MAX: Final = 64
+LETTER_LINES_FORGOTTEN_MS: Final = 100
+"""If so many keys take none: how many of them are forgotten until the next round, in how long, so that others are
+tried. All letters of a slice that is away are tried so, a million in half an hour, for a percent of the time."""
+
+LETTER_REFUSED_MS: Final = 3_600_000
+"""If a key at its capacity refuses all farewells of another slice for so long, each that it refuses from then on ends.
+"""
+
+LETTERS_PER_ROUND_MS: Final = 10
+"""So many letters that a round looked at put the next one off by a millisecond: it looks at 50 in a millisecond."""
+
+LETTERS_PER_STEP: Final = 64
+"""Letters that are looked at in one step for one that may be sent; no more once they have LETTER_BYTES_OPENED: 1 ms."""
 
 LETTERS_PER_RECORD_MAX: Final = 500
 """Letters that one FAREWELL record takes away, once they are where they belong: under 2 ms."""
@@ -504,6 +516,10 @@ PARCEL_BYTES_MAX: Final = NAME_BYTES_MAX + PARCEL_NUMBERS_BYTES_MAX
 
 PULL_BYTES_MAX: Final = FRAME_BYTES_MAX // 4
 """Bytes taken by one pull: they fit one answer beside a largest chunk."""
+
+PULL_GAPS_BYTES_MAX: Final = 384 << 10
+"""Bytes of gaps in the answer of one pull, some 1,200 of them, beside what is taken. It ends there: the next pull tells
+the others. The last passed stretch may exceed it, by GAPS_AT_ONCE_MAX gaps."""
 
 DELIVERED_MARKS_MAX: Final = 100_000
 """Bindings with a highest delivered offset remembered after their queue was detached, to mark redeliveries."""
