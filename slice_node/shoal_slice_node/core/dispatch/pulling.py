@@ -16,6 +16,7 @@ from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import (
+    LAGGING_AT_ONCE_MAX,
     OWED_BY_PULLS_MAX,
     PULL_BYTES_MAX,
     PULL_GAPS_BYTES_MAX,
@@ -99,13 +100,17 @@ class Puller:
         looked_at, registry, gap_bytes = 0, self._dispatcher.registry, PULL_GAPS_BYTES_MAX
         while min(messages, chunk_bytes, gap_bytes) > 0 and not (feed.gone or attachment.session.closed):
             budget = Budget(PULL_ROWS_PER_STEP, chunk_bytes, messages, gap_bytes)
-            while feed.lagging and looked_at < len(feed.lagging) and not budget.spent:
-                stream = next(iter(feed.lagging.values()))
-                feed.clear_lagging(stream)
-                if fill(registry, stream, lambda: attachment, give, budget, lambda _: lease):
-                    continue
-                feed.set_lagging(stream)  # Behind the others: the next pull begins with their keys.
-                looked_at += not budget.spent  # It waits for acks.
+            while looked_at < len(feed.lagging) and not budget.spent:
+                for stream in feed.first_lagging(min(LAGGING_AT_ONCE_MAX, len(feed.lagging) - looked_at)):
+                    if budget.spent:
+                        break
+                    if not stream.lagging:
+                        continue
+                    feed.clear_lagging(stream)
+                    if fill(registry, stream, lambda: attachment, give, budget, lambda _: lease):
+                        continue
+                    feed.set_lagging(stream)  # Behind the others: the next pull begins with their keys.
+                    looked_at += not budget.spent  # It waits for acks.
             messages, chunk_bytes, gap_bytes = budget.messages, budget.chunk_bytes, budget.gap_bytes
             if not budget.spent and not feed.loading:
                 break

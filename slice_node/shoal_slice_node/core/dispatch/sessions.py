@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -96,11 +97,11 @@ class Session:
         self.awaited: dict[int, bytes] = {}
         """Handles of queues that have no part here yet."""
         self.pullers: dict[bytes, Attachment] = {}
-        self.stalled: dict[bytes, Feed] = {}
+        self.stalled: OrderedDict[bytes, Feed] = OrderedDict()
         """Feeds that found no room here: they are served when there is room again."""
         self.waiting: dict[Slot, Parcel] = {}
         self.sent_to = 0
-        self.leases: dict[Lease, None] = {}
+        self.leases: OrderedDict[Lease, None] = OrderedDict()
         self._unsent: UnsentParcels | None = None
         """Made when it is first needed, and let go when nothing waits any more."""
         self._left_behind: dict[Slot, Parcel] = {}
@@ -223,7 +224,7 @@ class Session:
 
     def next_stalled(self) -> Feed:
         """Returns the feed that found no room here first, and forgets that it did."""
-        return self.stalled.pop(next(iter(self.stalled)))
+        return self.stalled.popitem(last=False)[1]
 
     # What waits for it.
 
@@ -264,15 +265,13 @@ class Session:
         deliveries: list[wire.Delivery] = []
         gaps: list[wire.Gap] = []
         total = cost_bytes = 0
-        waiting = self.waiting
-        while waiting:
-            slot = next(iter(waiting))
-            parcel = waiting[slot]
+        leaving: list[Slot] = []  # To take the first out of a dict again and again would be quadratic.
+        for slot, parcel in self.waiting.items():
             total += parcel.wire_bytes
             is_over = 0 < parcel.expires_ms <= now_ms
             if (deliveries or gaps) and (total > bytes_max or ((is_over or parcel.is_gap) and deliveries)):
                 break
-            self._leaves(slot)
+            leaving.append(slot)
             self.sent_to = parcel.number
             cost_bytes += parcel.cost_bytes
             if is_over:
@@ -283,6 +282,8 @@ class Session:
                 continue
             self._taken += (parcel.to - parcel.low) * len(parcel.handles)
             deliveries.append(parcel.to_wire())
+        for slot in leaving:
+            self._leaves(slot)
         return Taken(deliveries, gaps, cost_bytes, expired)
 
     def _leaves(self, slot: Slot) -> None:
