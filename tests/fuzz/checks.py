@@ -221,6 +221,9 @@ class Checks:
             sizes = sum(len(node.owed.keys[key].log[offset][0]) for key, offset in todo)
             assert (described.messages, described.body_bytes) == (len(todo), sizes), f"depth of {life.name!r}"
             assert described.binding_count == len(life.bound) and described.incarnation == life.incarnation
+            kept = node.owed.farewells.kept.get(life.name)
+            shown = (described.farewell.key, described.farewell.after_s) if described.HasField("farewell") else None
+            assert shown == (kept and (kept.key, kept.after_s)), f"farewell of {life.name!r}"
             peeked = [
                 (delivery.key, offset)
                 for delivery in finish(peek(node.state, life.queue_id, _ALL, _ALL))
