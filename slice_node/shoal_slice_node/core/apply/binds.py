@@ -48,7 +48,7 @@ def no_such_queue(state: State, name: bytes) -> NoSuchQueue:
 
 def bind(state: State, name: bytes, keys: list[bytes], start: int, start_value: int) -> Work[list[int]]:
     """Binds a queue to keys. Returns for each key the offset from which messages will be seen; if the key was bound
-    before, this is the same offset again.
+    before, this is the same offset again; it is negative then if the bind asked for an offset.
 
     A transient queue's time begins anew: its consumer comes after the bind, and the queue may not end in between.
     Raises NoSuchQueue, NotOwner, ResourceExhausted, OutOfRange.
@@ -146,6 +146,8 @@ def bind_resolved(
                 state.effects.events.append(Bound(queue_id, key_id, full_name[NAME], offset, head))
             if members is not None and members.wants(full_name[NAME]):
                 state.effects.members.append(Joined(full_name[NAME], queue_id, queue.name))
+        elif start == wire.START_OFFSET:
+            offset = -offset
         offsets.append(offset)
     if added:
         queue.bindings += added

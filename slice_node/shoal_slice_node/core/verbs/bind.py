@@ -22,7 +22,28 @@ def _check(number: int, step: wire.Binds, _: Measures) -> int:
 
 def _apply(change: Change, step: wire.Binds) -> Work[wire.StepOutcome]:
     state, start, value = change.state, step.start, step.start_value
+    if start == wire.START_OFFSET:
+        return (yield from _bind_at(change, step))
     outcome, done = yield from change.each_membership(step, lambda queue, keys: bind(state, queue, keys, start, value))
+    state.effects.counters.binds += done
+    return outcome
+
+
+def _bind_at(change: Change, step: wire.Binds) -> Work[wire.StepOutcome]:
+    """Binds from an offset, and notes which keys were bound before."""
+    state, value = change.state, step.start_value
+    bound_before: list[int] = []
+    place = 0
+
+    def request(queue: bytes, keys: list[bytes]) -> Work[list[int]]:
+        nonlocal place
+        first, place = place, place + len(keys)
+        offsets = yield from bind(state, queue, keys, wire.START_OFFSET, value)
+        bound_before.extend(at for at, offset in enumerate(offsets, first) if offset < 0)
+        return [abs(offset) for offset in offsets]
+
+    outcome, done = yield from change.each_membership(step, request)
+    outcome.bound_before.extend(bound_before)
     state.effects.counters.binds += done
     return outcome
 
