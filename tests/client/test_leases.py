@@ -50,6 +50,19 @@ async def test_what_is_leased_is_acked_by_anyone(connect: Callable[[], shoal.Bro
         await others.ack(queue, [shoal.Done(key, 1, 3) for key in keys])
 
 
+async def test_gaps_are_told_where_all_messages_are_gone(broker: shoal.Broker) -> None:
+    queue, key = fresh("queue"), fresh("key")
+    await broker.declare(queue)
+    await broker.bind(queue, key)
+    await broker.publish(key, b"x", ttl=0.001)
+    heard: list[shoal.Gap] = []
+    leases = shoal.Leases(broker)
+    async with asyncio.timeout(WAIT_S):
+        while not heard:
+            assert await leases.pull(queue, 10, lease_ms=LEASE_MS, on_gap=heard.append) == []
+    assert [(gap.key, gap.first, gap.end, gap.why) for gap in heard] == [(key, 1, 2, "expired")]
+
+
 async def test_a_lease_that_is_over_gives_its_messages_again(broker: shoal.Broker) -> None:
     queue, (key,) = await bound(broker)
     leases = shoal.Leases(broker)
