@@ -107,7 +107,7 @@ class Puller:
                     if not stream.lagging:
                         continue
                     feed.clear_lagging(stream)
-                    if fill(registry, stream, lambda: attachment, give, budget, lambda _: lease):
+                    if fill(registry, stream, lambda *_: attachment, give, budget, lambda _: lease):
                         continue
                     feed.set_lagging(stream)  # Behind the others: the next pull begins with their keys.
                     looked_at += not budget.spent  # It waits for acks.
