@@ -29,6 +29,8 @@ async def bind(at: str, queue: str, keys: Sequence[str], start: shoal.Start, as_
     async with connect(at) as broker:
         offsets = await broker.bind(queue, keys, start=start)
     for key, first in offsets.items():
+        if isinstance(first, shoal.BoundBefore):
+            output.remark(f"{output.shown(key)}: bound before, from offset {first}: it stays as it is")
         if not start.recovered(first):
             output.remark(f"{output.shown(key)}: offsets {start.value} to {first - 1} are gone")
     _tell_offsets(queue, {output.plain(key): offset for key, offset in offsets.items()}, "from offset", as_json)

@@ -198,6 +198,10 @@ class KeyOffset(BaseModel):
     recovered: Annotated[
         bool | None, Field(description="of a bind with start=offset: False if this offset was not kept any more")
     ] = None
+    bound_before: Annotated[
+        bool | None,
+        Field(description="of a bind with start=offset: True if the queue was bound before; nothing has changed"),
+    ] = None
 
 
 class Offsets(BaseModel):

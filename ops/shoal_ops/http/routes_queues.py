@@ -183,6 +183,7 @@ def offsets_of(found: dict[Name, int], start: shoal.Start = shoal.NOW) -> models
             **names.fields("key", encode_name(key, "key")),
             offset=offset,
             recovered=start.recovered(offset) if named else None,
+            bound_before=isinstance(offset, shoal.BoundBefore) if named else None,
         )
         for key, offset in found.items()
     ]

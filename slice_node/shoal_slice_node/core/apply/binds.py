@@ -63,7 +63,7 @@ AT_HEAD: Final = Begin(wire.START_UNSPECIFIED, 0, {})
 
 def bind(state: State, name: bytes, keys: list[bytes], begin: Begin) -> Work[list[int]]:
     """Binds a queue to keys. Returns for each key the offset from which messages will be seen; if the key was bound
-    before, this is the same offset again.
+    before, this is the same offset again; it is negative then if the bind asked for an offset.
 
     A transient queue's time begins anew: its consumer comes after the bind, and the queue may not end in between.
     Raises NoSuchQueue, NotOwner, ResourceExhausted, OutOfRange.
@@ -161,6 +161,8 @@ def bind_resolved(state: State, queue: Queue, full_names: list[bytes], begin: Be
                 state.effects.events.append(Bound(queue_id, key_id, full_name[NAME], offset, head))
             if members is not None and members.wants(full_name[NAME]):
                 state.effects.members.append(Joined(full_name[NAME], queue_id, queue.name))
+        elif begin.start == wire.START_OFFSET:
+            offset = -offset
         offsets.append(offset)
     if added:
         queue.bindings += added

@@ -23,6 +23,8 @@ def _check(number: int, step: wire.Binds, _: Measures) -> int:
 
 def _apply(change: Change, step: wire.Binds) -> Work[wire.StepOutcome]:
     state, by_age = change.state, step.start == wire.START_AGE
+    if step.start == wire.START_OFFSET:
+        return (yield from _bind_at(change, step))
     per_step = APPLIED_PER_STEP // AGE_BIND_COST if by_age else APPLIED_PER_STEP
     begin = Begin(step.start, step.start_value, change.found_by_age, per_step)
     outcome, done = yield from change.each_membership(
@@ -35,6 +37,26 @@ def _apply(change: Change, step: wire.Binds) -> Work[wire.StepOutcome]:
 def _looks(step: wire.Binds) -> int:
     """Returns what a bind by age takes more: it looks at log rows of each key, once for a change."""
     return (AGE_BIND_COST - 1) * len(set(step.keys)) if step.start == wire.START_AGE else 0
+
+
+def _bind_at(change: Change, step: wire.Binds) -> Work[wire.StepOutcome]:
+    """Binds from an offset, and notes which keys were bound before."""
+    state = change.state
+    begin = Begin(step.start, step.start_value, change.found_by_age, APPLIED_PER_STEP)
+    bound_before: list[int] = []
+    place = 0
+
+    def request(queue: bytes, keys: list[bytes]) -> Work[list[int]]:
+        nonlocal place
+        first, place = place, place + len(keys)
+        offsets = yield from bind(state, queue, keys, begin)
+        bound_before.extend(at for at, offset in enumerate(offsets, first) if offset < 0)
+        return [abs(offset) for offset in offsets]
+
+    outcome, done = yield from change.each_membership(step, request, APPLIED_PER_STEP)
+    outcome.bound_before.extend(bound_before)
+    state.effects.counters.binds += done
+    return outcome
 
 
 def _columns(step: wire.Binds) -> Columns:
