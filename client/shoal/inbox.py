@@ -206,6 +206,14 @@ class Inbox:
         names = [encode_name(queue, "queue") for queue in queues]
         await self._detach(names, self._deadline(deadline_s))
 
+    def stop(self, *queues: Name) -> None:
+        """Takes nothing more of these queues, without waiting. They stay attached: what was handed out can be acked.
+        What the inbox holds of them already is still handed out."""
+        names = [encode_name(queue, "queue") for queue in queues]
+        handles = [self._handles[name] for name in names if name in self._handles]
+        for part in self._slices.values():
+            part.stop(handles)
+
     def ack(self, *messages: Message | Delivery) -> None:
         """Acks each message or delivery, as its own `ack` does."""
         check_acked(messages)

@@ -43,6 +43,9 @@ class LiveMessage(Message):
         super().__init__(delivery, consumer, 0)
         self._place = place
 
+    def give_back(self) -> None:
+        """Does nothing: a live message is not given again."""
+
     def rest(self) -> list[Delivery]:
         """Returns what its delivery yields after it."""
         return self._delivery.rest_after(self._consumer, self._place)

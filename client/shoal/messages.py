@@ -267,6 +267,10 @@ class Delivery:
         """Gives all of it back for these consumers, or for all: no program was given it."""
         self._acker.nack(self, self.first, self.end, self._consumers if consumers is None else consumers, UNSEEN)
 
+    def give_back_one(self, consumer: int | bytes, offset: int) -> None:
+        """Gives the message at `offset` back for one of this delivery's consumers, for `Message`."""
+        self._acker.nack(self, offset, offset + 1, (consumer,), UNSEEN)
+
     def rest_after(self, consumer: int | bytes, offset: int) -> list[Delivery]:
         """Returns what `messages` yields after this one."""
         later = self._consumers[self._consumers.index(consumer) + 1 :]
@@ -324,6 +328,11 @@ class Message:
         self._delivery = delivery
         self._consumer = consumer
         self.offset = offset
+
+    def give_back(self) -> None:
+        """Gives it back, as it was only looked at: its delivery does not count. Only after `Inbox.stop`: else it comes
+        again here at once."""
+        self._delivery.give_back_one(self._consumer, self.offset)
 
     def rest(self) -> list[Delivery]:
         """Returns what its delivery yields after it."""
