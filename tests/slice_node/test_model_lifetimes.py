@@ -270,11 +270,12 @@ class LifetimesMachine(OptionsMachine):
             assert not list(self.core.tables.history.scan()) and not list(self.core.tables.due.scan())
 
 
-TestLifetimes = LifetimesMachine.TestCase
+TestLifetimes = pytest.mark.timeout(600)(LifetimesMachine.TestCase)
 TestLifetimes.settings = settings(RUNS, max_examples=100)
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 class TestLifetimesLong(LifetimesMachine.TestCase):  # type: ignore[valid-type,misc]
     """More of the same."""
 

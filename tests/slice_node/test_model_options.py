@@ -8,6 +8,7 @@ many, acks in a change, restarts, and hours that pass. Long because a state mach
 from __future__ import annotations
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
@@ -533,6 +534,6 @@ def _dead(chunk: Chunk) -> tuple[Id, str, int, bytes]:
     return one, fields["shoal-reason"].decode(), int(fields["shoal-deliveries"]), body
 
 
-TestOptions = OptionsMachine.TestCase
+TestOptions = pytest.mark.timeout(600)(OptionsMachine.TestCase)
 TestOptions.settings = settings(RUNS, max_examples=150)
 del DeltaMachine
