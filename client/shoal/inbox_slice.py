@@ -16,7 +16,7 @@ from shoal.ack_sender import AckSender
 from shoal.attachments import Attachments
 from shoal.consumer import Consumer
 from shoal.core.acks import Acked, not_acked
-from shoal.core.frames import Frame
+from shoal.core.frames import UNSEEN, Frame
 from shoal.core.offset_ranges import Ranges
 from shoal.core.recent_bytes import RecentBytes
 from shoal.core.refusals import deadline_exceeded
@@ -89,7 +89,9 @@ class InboxSlice(Consumer):
         self.recent = RecentBytes()
         self.closed = False
         self.draining = False
-        """True if what is new is not handed out any more: the slice gives it again once the inbox is closed."""
+        """True if what is new is not handed out any more, but given back."""
+        self._stopped_in = 0
+        """The stream on which the slice was asked to stop all: what is given back on another would come again."""
         self._dropped = dropped
         self._on_ended = on_ended
         self._telling = routing.telling
@@ -124,14 +126,28 @@ class InboxSlice(Consumer):
         self.attachments.changed.set()
         return answers
 
+    def stop(self, handles: Sequence[int]) -> None:
+        """Asks the slice for nothing more for these handles, so that what is given back goes to other consumers."""
+        self._any_detached = True
+        if self._era.stream and handles:
+            self.nacks.stop(handles)
+
+    def stop_all(self) -> None:
+        """Asks the slice for nothing more. What comes all the same is given back."""
+        self.draining = True
+        self._stopped_in = self._era.stream
+        self.stop(list(self._queues))
+
     async def detach(self, handles: Sequence[int], deadline: float) -> None:
-        """Detaches after the acks given so far. Returns at once if no stream is open: nothing is attached then."""
+        """Detaches after the acks given so far, and after what came before the stop took effect was given back.
+        Returns at once if no stream is open: nothing is attached then."""
         try:
             async with asyncio.timeout_at(deadline):
-                self.nacks.send()
                 try:
+                    await self.nacks.flush_all()
                     await self.acks.sent()
                 finally:
+                    self.nacks.send()
                     answers = self.leave(handles)
                 for answer in answers:
                     await answer
@@ -207,8 +223,11 @@ class InboxSlice(Consumer):
 
     async def _deliver(self, item: wire.Delivery) -> None:
         handles: Sequence[int] = list(item.handles)
-        if self._any_detached:
+        if self._any_detached and not all(handle in self._queues for handle in handles):
+            gone = [handle for handle in handles if handle not in self._queues]
             handles = [handle for handle in handles if handle in self._queues]
+            if not item.live:
+                self._give_back(self._era, item.key, item.low, item.to, gone)
         if not handles:
             return
         self.last_handle = handles[0]
@@ -228,7 +247,8 @@ class InboxSlice(Consumer):
             if acked:
                 self._ack_again(item.key, acked)
         if self.draining:
-            self._not_taken(item.key, parts)
+            for low, high, same in parts:
+                self._not_taken(item.key, low, high, same)
         elif parts:
             chunk = parse_chunk(item.chunk)
             era = self._era
@@ -238,11 +258,13 @@ class InboxSlice(Consumer):
                     self.recent.add(same[0], item.key, low, high, sum(map(len, bodies)))
                 await self._on_delivery(Delivery(item, low, high, chunk, same, era))
 
-    def _not_taken(self, key: bytes, parts: Sequence[Part]) -> None:
-        """Forgets messages that came while the inbox drains: they are not handed out, so no ack of them comes."""
-        if self.repeats is not None:
-            for low, high, handles in parts:
-                self.repeats.answered(key, low, high, handles)
+    def _not_taken(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+        """Gives back messages that came while the inbox drains or closes. Those of a stream that was not asked to stop
+        would come again at once: they stay out until the inbox is closed."""
+        if self._era.stream == self._stopped_in:
+            self._give_back(self._era, key, first, end, handles)
+        elif self.repeats is not None:
+            self.repeats.answered(key, first, end, handles)
 
     def _ack_again(self, key: bytes, acked: Sequence[Part]) -> None:
         for low, high, handles in acked:
@@ -283,6 +305,9 @@ class InboxSlice(Consumer):
     def nack(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int], delay_ms: int) -> None:
         """Gives messages back, except those that were acked before, those of handles detached since, and those of a
         life that ended. Raises Unavailable once the inbox is closed."""
+        if delay_ms == UNSEEN:
+            self._give_back(era, key, first, end, handles)
+            return
         if self.closed:
             raise Unavailable("the inbox is closed; what it had unacked is given again", subject="inbox")
         now = era.stream == self._era.stream != 0
@@ -295,6 +320,26 @@ class InboxSlice(Consumer):
                     nacked = self.repeats.nack(key, low, high, handle, now)
                 for one, other in nacked:
                     self.nacks.add(key, one, other, (handle,), delay_ms)
+
+    def _give_back(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+        """Gives back what the program was not handed out, also of handles that are being detached; except that of a
+        life that ended, and that of an earlier stream, which comes again anyway."""
+        now = era.stream == self._era.stream != 0
+        if self.closed:
+            return
+        if self._ended_in:
+            handles = [handle for handle in handles if self._ended_in.get(handle, 0) <= era.number]
+        if not handles:
+            return
+        if self.repeats is not None and (not now or self.repeats.remembers_acks):
+            for handle in handles:
+                for low, high in self.repeats.nack(key, first, end, handle, now):
+                    self.nacks.add(key, low, high, (handle,), UNSEEN)
+            return
+        if self.repeats is not None:
+            self.repeats.answered(key, first, end, handles)
+        if now:
+            self.nacks.add(key, first, end, handles, UNSEEN)
 
     def _attached(self, handles: Sequence[int]) -> Sequence[int]:
         return [handle for handle in handles if handle in self._queues] if self._any_detached else handles

@@ -182,6 +182,13 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     for _ in range(2):
         assert (await run("tail", "anna", "-n", "1"))["offset"] == 1
     assert (await run("describe", "anna"))["messages"] == 1, "tail only watches"
+    await run("declare", "jobs", "--max-deliveries", "1")
+    for body in ("one", "two"):
+        await run("publish", "@jobs", body)
+    for _ in range(2):
+        looked = await run("tail", "jobs", "-n", "1")
+        assert (looked["body"], looked["redelivered"]) == ("one", 0), "what it printed counts no delivery"
+    assert (await run("describe", "jobs"))["messages"] == 2
     assert (await run("tail", "anna", "-n", "1", "--ack"))["offset"] == 1
     assert (await run("describe", "anna"))["messages"] == 0
     assert len((await run("status"))["slices"]) == 2  # type: ignore[arg-type]

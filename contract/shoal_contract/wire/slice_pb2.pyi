@@ -877,21 +877,35 @@ class Nacks(_message.Message):
 
     MESSAGES_FIELD_NUMBER: _builtins.int
     DELAY_MS_FIELD_NUMBER: _builtins.int
+    UNSEEN_FIELD_NUMBER: _builtins.int
+    STOP_FIELD_NUMBER: _builtins.int
     delay_ms: _builtins.int
     """They are given again no earlier than after so long; in the leader's memory only, so a new leader gives them at once."""
+    unseen: _builtins.bool
+    """No program was given them: they are given again at once, and this delivery does not count. Not with delay_ms. A
+    client that says so of everything never uses up max_deliveries: that is its own queue's business.
+    """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ack]:
         """Which messages, named as in an ack."""
+
+    @_builtins.property
+    def stop(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Handles that get nothing more in this session, so that what comes back does not come here again. What they have out
+        stays out until it is acked, given back, or they are detached. Not in unary calls.
+        """
 
     def __init__(
         self,
         *,
         messages: _abc.Iterable[Global___Ack] | None = ...,
         delay_ms: _builtins.int = ...,
+        unseen: _builtins.bool = ...,
+        stop: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_ms", b"delay_ms", "messages", b"messages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_ms", b"delay_ms", "messages", b"messages", "stop", b"stop", "unseen", b"unseen"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

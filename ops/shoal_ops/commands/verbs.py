@@ -105,18 +105,27 @@ async def pull(at: str, queue: str, messages: int, peek: bool, as_json: bool) ->
 
 
 async def tail(at: str, queues: Sequence[str], messages: int | None, ack: bool, as_json: bool) -> None:
-    """Prints messages until `messages` of them came; with None, for ever."""
+    """Prints messages until `messages` of them came; with None, for ever. Without `ack` it only looks: what it printed
+    counts no delivery."""
     if len(queues) > TAIL_QUEUES_MAX:
         raise shoal.BadCall(f"{len(queues)} queues to follow; the limit is {TAIL_QUEUES_MAX}")
     async with connect(at) as broker, broker.consume(queues, on_gap=tell_gap) as inbox:
         seen = 0
-        async for message in inbox:
-            tell_message(message, as_json)
-            if ack:
-                await message.ack()
-            seen += 1
-            if seen == messages:
-                return
+        printed: list[shoal.Message] = []  # Bounded by the queues' windows.
+        try:
+            async for message in inbox:
+                tell_message(message, as_json)
+                if ack:
+                    await message.ack()
+                elif not message.live:
+                    printed.append(message)
+                seen += 1
+                if seen == messages:
+                    return
+        finally:
+            inbox.stop(*queues)
+            for message in printed:
+                message.give_back()
 
 
 async def describe(at: str, queue: str, as_json: bool) -> None:

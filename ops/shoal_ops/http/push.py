@@ -44,8 +44,9 @@ class Stream:
     `held_bytes`: the messages that wait, and those that `next` returned and `written` has not taken back.
     """
 
-    def __init__(self, queue: bytes, push: Push) -> None:
+    def __init__(self, queue: bytes, push: Push, inbox: shoal.Inbox) -> None:
         self.queue = queue
+        self._inbox = inbox
         self.ended = ""
         self.problem: ShoalError | None = None
         self.held_bytes = 0
@@ -67,10 +68,13 @@ class Stream:
         self._changed.set()
 
     def end(self, reason: str, problem: ShoalError | None = None) -> None:
-        """Ends the stream. Its waiting messages are freed at once, to be delivered again: its writer may hang on a
-        reader that never reads."""
+        """Ends the stream. Its waiting messages are given back at once, as no reader saw them: its writer may hang on
+        a reader that never reads."""
         if not self.ended:
             self.ended, self.problem = reason, problem
+            self._inbox.stop(self.queue)
+        for message, _ in self._held:
+            give_back(message)
         self._held.clear()
         self._count(self._lent_bytes - self.held_bytes)
         self._changed.set()
@@ -128,6 +132,8 @@ class _Lane:
         stream = self.streams.get(queue)
         if stream is not None and not stream.ended:
             stream.put(item, held_bytes)
+        else:
+            give_back(item)
 
 
 class Push:
@@ -154,7 +160,7 @@ class Push:
         self._opening += 1
         try:
             lane = await self._free_lane(queue)
-            stream = Stream(queue, self)
+            stream = Stream(queue, self, lane.inbox)
             # Registered before the first message comes.
             lane.streams[queue] = stream
             try:
@@ -286,6 +292,12 @@ def counted(delivery: shoal.Delivery) -> Iterator[tuple[shoal.Message, int]]:
             yield message, size_of(message)
         else:
             yield message, MESSAGE_BYTES + (whole_bytes if message.offset == delivery.end - 1 else 0)
+
+
+def give_back(item: Item) -> None:
+    """Gives back a message that no reader saw: its delivery does not count."""
+    if not isinstance(item, shoal.Gap):
+        item.give_back()
 
 
 def size_of(message: Item) -> int:

@@ -248,7 +248,7 @@ def slice_handlers(broker: Broker, admission: Admission) -> Sequence[grpc.Generi
         "Publish": Unary(wire.PublishRequest, service.publish, {2: {2: {1: {}}}}),
         "Pull": Unary(wire.PullRequest, service.pull, {1: {}}),
         "Ack": Unary(wire.AckRequest, service.ack, {1: {4: None}}),
-        "Nack": Unary(wire.NackRequest, service.nack, {1: {1: {4: None}}}),
+        "Nack": Unary(wire.NackRequest, service.nack, {1: {1: {4: None}, 4: None}}),
         "Drop": Unary(wire.DropRequest, service.drop),
         "Purge": Unary(wire.PurgeRequest, service.purge),
         "Configure": Unary(wire.ConfigureRequest, service.configure),

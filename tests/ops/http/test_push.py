@@ -189,3 +189,25 @@ async def test_a_chunk_counts_until_its_last_message_is_written(
         assert whole < 6 * len(BODY)
         assert push.held_bytes == 0
         await push.stop()
+
+
+async def test_what_no_reader_was_written_counts_no_delivery(running: Running) -> None:
+    """Where the stream is closed with messages that wait, and where it was ended before."""
+    async with shoal.connect(running.at) as broker, Tasks("test") as tasks:
+        push = Push(broker, tasks)
+        await broker.declare("unwritten", shoal.QueueOptions(max_deliveries=1))
+        for number in range(10):
+            await broker.send("unwritten", b"%d" % number)
+        for end in (False, True):
+            stream = await push.open(b"unwritten")
+            async with asyncio.timeout(WAIT_S):
+                while len(stream._held) < 5:
+                    stream._changed.clear()
+                    await stream._changed.wait()
+            if end:
+                stream.end("stalled")
+            await push.close(stream)
+        assert await all_of(await push.open(b"unwritten"), 10) == list(range(1, 11))
+        await push.stop()
+    async with shoal.connect(running.at) as broker:
+        assert (await broker.describe("unwritten")).messages == 0

@@ -86,6 +86,10 @@ class Attachment:
         if not self.lined and self.messages < self.window_messages and self.body_bytes < self.window_bytes:
             self.feed.line_up(self)
 
+    def stop(self) -> None:
+        """Notes that it gets nothing more. What it has out stays out."""
+        self.window_messages = 0
+
     def begin_lease(self, lease: Lease) -> None:
         """Notes that what it is given from now on joins this lease."""
         self.lease = lease
