@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 import shoal
-from tests.client.test_broker import fresh, take
+from tests.client.calls import fresh, take
 
 LEASE_MS = 60_000
 WAIT_S = 30
