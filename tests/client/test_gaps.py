@@ -9,7 +9,7 @@ import pytest
 
 import shoal
 import shoal.testing
-from tests.client.test_broker import fresh, take
+from tests.client.calls import fresh, take
 
 LAST_3 = shoal.KeyOptions(capacity_messages=3, policy="drop_oldest")
 

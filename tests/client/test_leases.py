@@ -9,7 +9,7 @@ import pytest
 
 import shoal
 import shoal.testing
-from tests.client.test_broker import fresh, take
+from tests.client.calls import fresh, take
 
 LEASE_MS = 60_000
 WAIT_S = 30

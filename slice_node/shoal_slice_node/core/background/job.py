@@ -1,7 +1,7 @@
 """Defines background work: jobs that look in bounded turns for what the leader's own records should do.
 
-Belongs here: the form of a job, and the jobs as the node lists them. Not here: how each finds its work (trimmer,
-key_walk, history_walk, reclaim_list, due_list, idle_producers).
+Belongs here: the form of a job, and the jobs as the node lists them. Not here: how each finds its work: trimmer,
+key_walk, history_walk, reclaim_list, due_list, idle_producers; in core/dispatch transients, farewells and deciding.
 """
 
 from __future__ import annotations
