@@ -10,7 +10,7 @@ import shoal
 from shoal import Broker, QueueOptions
 
 from .fake_cluster import FakeCluster
-from .test_broker import fresh, take
+from .calls import fresh, take
 
 WAIT_S = 30
 TWICE = QueueOptions(max_deliveries=2)

@@ -10,7 +10,7 @@ import shoal
 from shoal import Broker
 
 from .conftest import Connect
-from .test_broker import fresh, take
+from .calls import fresh, take
 
 WAIT_S = 30
 QUIET_S = 0.3
