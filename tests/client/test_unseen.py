@@ -9,8 +9,8 @@ import pytest
 import shoal
 from shoal import Broker, QueueOptions
 
-from .fake_cluster import FakeCluster
 from .calls import fresh, take
+from .fake_cluster import FakeCluster
 
 WAIT_S = 30
 TWICE = QueueOptions(max_deliveries=2)
