@@ -144,10 +144,10 @@ def test_of_a_change_and_a_record_the_first_decides(core: Driver) -> None:
     core.check()
 
 
-def producer_of_first_letter(wall_ahead_ms: int) -> bytes:
-    """The producer of the first letter of a slice that begins without data, at this time."""
+def producer_of_first_letter(later_ms: int) -> bytes:
+    """The producer of the first letter of a slice that begins without data, so much later."""
     core = Driver()
-    core.wall_ahead_ms = wall_ahead_ms
+    core.wall_ahead_ms += later_ms
     core.bounded("q", most=1)
     core.change(bind("q", "k"))
     foreign(core)

@@ -23,7 +23,7 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.rows.key_row import ID, KeyRow, decode_key
 from shoal_slice_node.core.tables.delta import Delta
 
-from .core_driver import CoreDriver, acks, bodies_of, configure, drop_if, publish, purge
+from .core_driver import WALL_AHEAD_MS, CoreDriver, acks, bodies_of, configure, drop_if, publish, purge
 from .memory_base import MemoryBase
 from .options_model import Id, OptionsModel
 from .test_model import DELAY_MS, KEYS, LEASED, MANY, PRODUCER, QUEUES, RUNS, DeltaMachine, bodies, keys, queues, small
@@ -491,7 +491,7 @@ class OptionsMachine(DeltaMachine):
             self.leaves(session)
         self.sessions.clear()
         self.puller_session = self.core.session()
-        self.core.wall_ahead_ms = 0
+        self.core.wall_ahead_ms = WALL_AHEAD_MS
         self.maintains(2000)
         self.sends_letters()
         super().teardown()

@@ -241,7 +241,7 @@ def test_a_session_that_came_while_a_queue_ended_gets_it_if_it_was_declared_agai
     begin_ending(core)
     session = core.session()
     assert not core.attach(session, "t")
-    batch = core.node.commit.gather(core.now_ms)
+    batch = core.node.commit.gather(core.wall_ms)
     expiry = next(record for _, record in batch.entries if record is not None)
     core.node.commit.refused(ResourceExhausted("the disk is full", subject="disk"))
     assert expiry.kind == Kind.EXPIRE and core.exists("t")
@@ -255,7 +255,7 @@ def test_a_session_that_came_while_a_queue_ended_gets_it_if_it_was_declared_agai
 
 def test_a_disk_that_is_full_only_delays_the_end(core: Driver) -> None:
     begin_ending(core)
-    core.node.commit.gather(core.now_ms)
+    core.node.commit.gather(core.wall_ms)
     core.node.commit.refused(ResourceExhausted("the disk is full", subject="disk"))
     core.wait(1000)
     assert not core.exists("t")

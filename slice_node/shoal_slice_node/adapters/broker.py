@@ -279,7 +279,7 @@ class Broker:
             await asyncio.sleep(TICK_MS / 1000)
             await self.commit_loop.between_records.wait()
             began, now_ms = time.perf_counter(), steady_ms()
-            self.node.tick(now_ms, clock.now_ms())
+            self.node.tick(now_ms, clock.wall_ms())
             self.courier.look()
             if self.node.commit.operations != operations_seen:
                 operations_seen, active_ms = self.node.commit.operations, now_ms

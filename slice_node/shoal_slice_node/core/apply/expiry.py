@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from shoal_slice_node.core.apply.state import State
 
 
-def is_over(header: LogRow, now_ms: int) -> bool:
+def is_over(header: LogRow, wall_ms: int) -> bool:
     """Returns whether a chunk's time to live is over."""
-    return 0 < header.expires_ms <= now_ms
+    return 0 < header.expires_ms <= wall_ms
 
 
 def expiring_published(state: State, key_id: bytes, first_of_log: bool, expires_ms: int) -> None:

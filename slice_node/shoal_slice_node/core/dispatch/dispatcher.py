@@ -95,7 +95,7 @@ class Dispatcher:
             self.registry.let_go(session, freed)
         if session.leases:
             self.registry.leases.sends(session)
-        taken = session.take(bytes_max, self.registry.time_ms)
+        taken = session.take(bytes_max, self.registry.expiry_ms)
         for key_id, gap in taken.expired:
             for attachment in map(session.attachments.get, gap.handles):
                 if attachment is not None:

@@ -122,7 +122,7 @@ class Growing:
         if spread.chunks:
             grown = spread.grown = spread.chunks.popleft()
             self._count(spread, -len(grown.chunk) - GROWTH_BYTES)
-            if isinstance(grown, Grown) and 0 < grown.expires_ms <= self._registry.time_ms:
+            if isinstance(grown, Grown) and 0 < grown.expires_ms <= self._registry.expiry_ms:
                 spread.grown = None  # It expired while it waited: streams meet it in the log.
         elif spread.sweep:
             spread.grown, spread.sweep = None, False

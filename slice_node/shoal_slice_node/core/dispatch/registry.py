@@ -75,7 +75,7 @@ class Registry:
         self.forgetting: deque[dict[bytes, Stream]] = deque()
         self.recent = RecentChunks()
         self.ending: Counter[bytes] = Counter()
-        self._time_ms = 0
+        self._wall_ms = 0
         self._note_done: Callable[[Stream], None] = lambda stream: None
         self._presence: Presence | None = None
         """Those that watch presence; None while none do."""
@@ -99,13 +99,13 @@ class Registry:
         return None if queue_id in self.transients.ending else queue_id
 
     @property
-    def time_ms(self) -> int:
+    def expiry_ms(self) -> int:
         """Returns the time by which messages expire: the machine's, as it was told last, but it never goes back."""
-        return max(self._time_ms, self.state.time_ms)
+        return max(self._wall_ms, self.state.time_ms)
 
     def tell_time(self, wall_ms: int) -> None:
         """Tells the machine's time."""
-        self._time_ms = max(self._time_ms, wall_ms)
+        self._wall_ms = max(self._wall_ms, wall_ms)
 
     def flush_by(self, note_done: Callable[[Stream], None]) -> None:
         """Tells what brings acks to the tables."""

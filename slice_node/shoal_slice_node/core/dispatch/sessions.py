@@ -281,9 +281,9 @@ class Session:
                 freed += before
         return freed
 
-    def take(self, bytes_max: int, now_ms: int = 0) -> Taken:
+    def take(self, bytes_max: int, wall_ms: int = 0) -> Taken:
         """Returns what to send now, oldest first: at least one, if any waits, and at most about `bytes_max` on the
-        wire. A gap begins a new response, as a client reads a response's gaps first. What has expired at `now_ms` is a
+        wire. A gap begins a new response, as a client reads a response's gaps first. What has expired at `wall_ms` is a
         gap."""
         expired: list[tuple[bytes, Parcel]] = []
         deliveries: list[wire.Delivery] = []
@@ -294,7 +294,7 @@ class Session:
             slot = next(iter(waiting))
             parcel = waiting[slot]
             total += parcel.wire_bytes
-            is_over = 0 < parcel.expires_ms <= now_ms
+            is_over = 0 < parcel.expires_ms <= wall_ms
             if (deliveries or gaps) and (total > bytes_max or ((is_over or parcel.is_gap) and deliveries)):
                 break
             self._leaves(slot)
