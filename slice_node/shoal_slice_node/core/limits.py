@@ -354,7 +354,8 @@ GIVEN_AT_ONCE_MAX: Final = 2_000
 """Streams that the chunks of one record reach at once: about 2 ms. Beyond, keys take turns."""
 
 CONSUMED_COUNTED_MAX: Final = 50
-"""Streams of a key that are looked at to say how many queues a live publish met that are consumed: 3 us."""
+"""Queues of a key, or queues in memory that are not consumed, that are looked at to say how many queues a publish met
+that are consumed: 3 us."""
 
 OWNERS_REMEMBERED_MAX: Final = 16
 """Clients of one exclusive queue that lost their connection, and are remembered until they come back: 16 bytes each.

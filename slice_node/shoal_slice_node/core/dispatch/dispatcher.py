@@ -26,7 +26,6 @@ from shoal_slice_node.core.dispatch.sessions import Session, Taken
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.transients import Transients
-from shoal_slice_node.core.limits import CONSUMED_COUNTED_MAX
 
 
 class Dispatcher:
@@ -145,13 +144,9 @@ class Dispatcher:
         """See Growing.live."""
         self.growing.live(live)
 
-    def consumed_of_key(self, key_id: bytes) -> int:
-        """Returns how many of a key's queues are consumed now. Of more than CONSUMED_COUNTED_MAX, those count too that
-        are not, while their messages wait to be given again, or for their copies."""
-        streams = self.registry.by_key.get(key_id, {})
-        if len(streams) > CONSUMED_COUNTED_MAX:
-            return len(streams)
-        return sum(stream.feed.consumed for stream in streams.values())
+    def consumed_of_key(self, key_id: bytes, queues: int) -> int:
+        """See Registry.consumed_of_key."""
+        return self.registry.consumed_of_key(key_id, queues)
 
     def live_directly(self, live: LiveChunk, queue_id: bytes) -> bool:
         """Gives a live chunk to a queue whose direct key keeps nothing. Returns whether the queue is consumed now."""

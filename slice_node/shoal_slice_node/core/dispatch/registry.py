@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from shoal_contract.options import DURABLE, QueueOptions
 from shoal_slice_node.core.apply.state import State
@@ -17,6 +17,7 @@ from shoal_slice_node.core.dispatch.farewells import Farewells
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.leases import LeaseClock
 from shoal_slice_node.core.dispatch.parcels import Parcel
+from shoal_slice_node.core.dispatch.presence import Presence
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
 from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -25,6 +26,7 @@ from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.timeouts import Timeouts
 from shoal_slice_node.core.dispatch.transients import Transients
 from shoal_slice_node.core.limits import (
+    CONSUMED_COUNTED_MAX,
     DELIVERED_MARKS_MAX,
     EXCLUSIVES_REMEMBERED_MAX,
     FEED_BYTES,
@@ -46,16 +48,6 @@ class _Mark(NamedTuple):
     to: int
 
 
-class Presence(Protocol):
-    """Says what those that watch presence hear of."""
-
-    def attached(self, queue_id: bytes, now: bool) -> None:
-        """Hears that the first session attached a queue, or that the last one left it."""
-
-    def consumed(self, key: bytes) -> None:
-        """Hears that other queues of a key are consumed than before."""
-
-
 class Registry:
     """Keeps the registers. `dirty`: sessions with something to send. `ready`: feeds to read the log for, in turn.
     `roomy`: sessions that feeds found full and that now have room. `forgetting`: streams of forgotten feeds that are
@@ -75,6 +67,8 @@ class Registry:
         self.forgetting: deque[dict[bytes, Stream]] = deque()
         self.recent = RecentChunks()
         self.ending: Counter[bytes] = Counter()
+        self.unconsumed: set[Feed] = set()
+        """Feeds that no session consumes: messages of theirs rest, or acks are on their way to the tables."""
         self._wall_ms = 0
         self._note_done: Callable[[Stream], None] = lambda stream: None
         self._presence: Presence | None = None
@@ -146,8 +140,20 @@ class Registry:
         feed = self.feeds.get(queue_id)
         return feed is not None and feed.consumed
 
+    def consumed_of_key(self, key_id: bytes, queues: int) -> int:
+        """Returns how many of the `queues` bound to a key are consumed now. Looks at feeds only while some are not
+        consumed. If these, and the key's streams, are more than CONSUMED_COUNTED_MAX, all of the streams count."""
+        streams = self.by_key.get(key_id, {})
+        consumed = len(streams)
+        if len(self.unconsumed) <= min(consumed, CONSUMED_COUNTED_MAX):
+            consumed -= sum(feed.queue_id in streams for feed in self.unconsumed)
+        elif consumed <= CONSUMED_COUNTED_MAX:
+            consumed = sum(stream.feed.consumed for stream in streams.values())
+        return min(consumed, queues)
+
     def taken(self, feed: Feed) -> None:
         """Notes that a session consumes the feed's queue now."""
+        self.unconsumed.discard(feed)
         if feed.expires_after_s:
             self.transients.taken(feed.queue_id)
         self.farewells.taken(feed.queue_id)
@@ -156,6 +162,7 @@ class Registry:
         """Notes that a session consumes the feed's queue no longer."""
         if feed.consumed:
             return
+        self.unconsumed.add(feed)
         if feed.expires_after_s:
             self.transients.left(feed.queue_id, feed.expires_after_s)
         self.farewells.left(feed.queue_id)
@@ -198,8 +205,9 @@ class Registry:
             if self._presence is not None:
                 self._presence.consumed(stream.key)
 
-    def consumed(self, key_id: bytes, queues: int) -> int:
-        """Returns how many of the `queues` bound to a key are consumed now."""
+    def in_memory(self, key_id: bytes, queues: int) -> int:
+        """Returns how many of the `queues` bound to a key dispatch knows: those too that are not consumed, while their
+        messages rest or acks are on their way. Presence.consumed says when this changes, so that watches can count."""
         return min(len(self.by_key.get(key_id, ())), queues)
 
     def remove_stream(self, stream: Stream) -> None:
@@ -231,6 +239,7 @@ class Registry:
     def end_feed(self, feed: Feed) -> None:
         """Ends a registered feed: its streams leave their keys, in turns if they, or what is out, are many."""
         del self.feeds[feed.queue_id]
+        self.unconsumed.discard(feed)
         streams = feed.end()
         self.shares.attached.let_go(FEED_BYTES + STREAM_BYTES * len(streams))
         stretches = sum(map(stretches_of, streams.values())) if len(streams) <= 64 else 0

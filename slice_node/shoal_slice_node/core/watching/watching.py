@@ -59,7 +59,7 @@ class Watching:
         """This leader's own: the next one has another."""
         self._registry = registry
         self._share = registry.shares.attached
-        self._counting = Counting(state, registry.consumed)
+        self._counting = Counting(state, registry.in_memory)
         self._life = 0
         self._watches = 0
         self._with_presence = 0
@@ -244,7 +244,7 @@ class Watching:
         self._line.attached(queue_id)
 
     def consumed(self, key: bytes) -> None:
-        """Hears from dispatch that other queues of a key are consumed than before."""
+        """Hears from dispatch that it knows other queues of a key than before."""
         for watched in self._keys.get(key, ()):
             if watched.presence and watched.large:
                 self._due[watched] = None
