@@ -5,18 +5,30 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.errors import Malformed, OutOfRange
-from shoal_contract.limits import TTL_MS_MAX
+from shoal_contract.limits import CHUNK_MESSAGES_MAX, TTL_MS_MAX
 from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import Due, Kind, encode_due
 from shoal_slice_node.core.dispatch import growing
 from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.limits import DONE_RANGES_MAX
 from shoal_slice_node.core.read.reading import describe_key, describe_queue, peek
 from shoal_slice_node.core.rows.history_row import EXPIRING
+from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs.changes import parse_change
 
-from .core_driver import WALL_AHEAD_MS, CoreDriver, bind, configure, declare, publish, unbind
+from .core_driver import (
+    WALL_AHEAD_MS,
+    CoreDriver,
+    bind,
+    configure,
+    declare,
+    every_second,
+    publish,
+    unbind,
+    with_done,
+)
 
 EXPIRED = wire.GAP_REASON_EXPIRED
 
@@ -89,6 +101,35 @@ def test_pull_and_peek_give_nothing_that_expired(core: CoreDriver) -> None:
     session = core.session()
     assert [delivery.low for delivery in core.pull(session, "q", 10)] == [1, 4, 5]
     assert told(core) == [(2, 4)]
+    core.check_served()
+
+
+def test_nothing_is_given_that_expired_since_it_was_read_for_another_queue(core: CoreDriver) -> None:
+    """A chunk that was read is kept for a moment. What is pulled does not wait for a session, which would look."""
+    core.change(declare("other", "third"), bind("other", "k"), bind("third", "k"))
+    mixed(core)
+    reader = core.session()
+    core.attach(reader, "other")
+    assert offsets(core, reader) == [1, 2, 3, 4, 5]
+    key_id = (core.tables.key.get(core.state.full_name(b"k")) or b"")[ID]
+    assert core.dispatcher.registry.recent.get(key_id, 2) is not None
+    later(core, 100)
+    assert [delivery.low for delivery in core.pull(core.session(), "q", 10)] == [1, 4, 5]
+    assert told(core) == [(2, 4)]
+    session = core.session()
+    core.attach(session, "third")
+    core.pump()
+    assert [one.low for one in session.waiting.values() if one.is_gap] == [2]
+
+
+def test_the_lowest_message_is_not_given_once_it_expired_though_no_other_may_be_given(core: CoreDriver) -> None:
+    core.change(publish("k", b"short", ttl_ms=100))
+    for _ in range(2 * DONE_RANGES_MAX // CHUNK_MESSAGES_MAX):
+        core.change(publish("k", *[b""] * CHUNK_MESSAGES_MAX))
+    with_done(core, "q", ["k"], every_second(DONE_RANGES_MAX))
+    later(core, 100)
+    assert [(one.low, one.to) for one in core.pull(core.session(), "q", 1)] == []
+    assert told(core) == [(1, 2)]
     core.check_served()
 
 

@@ -14,15 +14,15 @@ from shoal_slice_node.core.limits import HISTORY_BYTES_PER_LOOK, HISTORY_ROWS_PE
 from shoal_slice_node.core.rows.due_row import EXPIRE_ROW, expiry_key
 from shoal_slice_node.core.rows.history_row import decode_mark, encode_mark, mark_key
 from shoal_slice_node.core.rows.key_row import KeyRow, encode_key
-from shoal_slice_node.core.rows.log_row import LogRow, decode_log
+from shoal_slice_node.core.rows.log_row import decode_log
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.apply.state import State
 
 
-def is_over(header: LogRow, wall_ms: int) -> bool:
-    """Returns whether a chunk's time to live is over."""
-    return 0 < header.expires_ms <= wall_ms
+def has_expired(expires_ms: int, wall_ms: int) -> bool:
+    """Returns whether the time to live of what expires at `expires_ms` is over; 0: it never is."""
+    return 0 < expires_ms <= wall_ms
 
 
 def expiring_published(state: State, key_id: bytes, first_of_log: bool, expires_ms: int) -> None:
@@ -68,7 +68,7 @@ def expire_first(state: State, key_id: bytes) -> None:
     low, left = key.low, HISTORY_BYTES_PER_LOOK
     for first, row in islice(state.tables.log.read(key.id, key.low, key.low), HISTORY_ROWS_PER_LOOK):
         header = decode_log(row)
-        if left <= 0 or not is_over(header, state.time_ms):
+        if left <= 0 or not has_expired(header.expires_ms, state.time_ms):
             break
         low = first + header.messages
         left -= len(row)

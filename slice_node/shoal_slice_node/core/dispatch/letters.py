@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from shoal_contract.limits import PRODUCER_BYTES
 from shoal_slice_node.core.apply.dead_letters import Death, copy_of
-from shoal_slice_node.core.apply.expiry import is_over
+from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.letter_lines import LetterLines
 from shoal_slice_node.core.dispatch.originals import Originals
@@ -101,8 +101,8 @@ class Letters:
         if queue is None or stored is None:
             return None
         death = Death(_key_of(stream), feed.name, stream.key, offset, resting.times, resting.reason)
-        over = is_over(stored.header, self._state.time_ms)
-        copy = None if over else copy_of(stored.opened(), offset - stored.first, death)
+        expired = has_expired(stored.header.expires_ms, self._state.time_ms)
+        copy = None if expired else copy_of(stored.opened(), offset - stored.first, death)
         if copy is None:
             self._done(stream, resting)
             return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.dispatch.asked_attaches import AskedAttaches
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
 from shoal_slice_node.core.dispatch.unsent import UnsentParcels
@@ -294,13 +295,13 @@ class Session:
             slot = next(iter(waiting))
             parcel = waiting[slot]
             total += parcel.wire_bytes
-            is_over = 0 < parcel.expires_ms <= wall_ms
-            if (deliveries or gaps) and (total > bytes_max or ((is_over or parcel.is_gap) and deliveries)):
+            has_gone = has_expired(parcel.expires_ms, wall_ms)
+            if (deliveries or gaps) and (total > bytes_max or ((has_gone or parcel.is_gap) and deliveries)):
                 break
             self._leaves(slot)
             self.sent_to = parcel.number
             cost_bytes += parcel.cost_bytes
-            if is_over:
+            if has_gone:
                 parcel = parcel.expired()
                 expired.append((slot[0], parcel))
             if parcel.is_gap:

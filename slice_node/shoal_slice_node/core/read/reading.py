@@ -15,7 +15,7 @@ from shoal_contract.errors import ResourceExhausted
 from shoal_contract.options import PLAIN
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.backlog import LogMeasure
-from shoal_slice_node.core.apply.expiry import is_over
+from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.lookups import backlog_of
 from shoal_slice_node.core.apply.state import State
@@ -222,7 +222,7 @@ class _Peeking:
         for found in undone(rows, max(low, key.low), binding.end or key.head, binding.done):
             if self.full:
                 return 0
-            if is_over(found.stored.header, self._wall_ms):
+            if has_expired(found.stored.header.expires_ms, self._wall_ms):
                 self.cost += 1
                 if self.cost + rows.cost >= READ_ROWS_PER_STEP:
                     self.cost += rows.cost
