@@ -129,7 +129,7 @@ class Counters:
     """Queues purged."""
     refusals: int
     """Requests that were answered with an error."""
-    expired: int
+    queues_expired: int
     """Transient queues dropped because no session consumed them."""
     nacks: int = 0
     """Messages given back by a nack."""

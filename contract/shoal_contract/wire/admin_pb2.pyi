@@ -312,7 +312,7 @@ class Counters(_message.Message):
     DROPS_FIELD_NUMBER: _builtins.int
     PURGES_FIELD_NUMBER: _builtins.int
     REFUSALS_FIELD_NUMBER: _builtins.int
-    EXPIRED_FIELD_NUMBER: _builtins.int
+    QUEUES_EXPIRED_FIELD_NUMBER: _builtins.int
     NACKS_FIELD_NUMBER: _builtins.int
     ACK_TIMEOUTS_FIELD_NUMBER: _builtins.int
     DEAD_NACKED_FIELD_NUMBER: _builtins.int
@@ -333,7 +333,7 @@ class Counters(_message.Message):
     purges: _builtins.int
     refusals: _builtins.int
     """Requests refused, whatever the error."""
-    expired: _builtins.int
+    queues_expired: _builtins.int
     """Transient queues dropped because no session consumed them."""
     nacks: _builtins.int
     """Messages that a consumer gave back, and those that it did not ack in time: once for each queue and time."""
@@ -357,7 +357,7 @@ class Counters(_message.Message):
         drops: _builtins.int = ...,
         purges: _builtins.int = ...,
         refusals: _builtins.int = ...,
-        expired: _builtins.int = ...,
+        queues_expired: _builtins.int = ...,
         nacks: _builtins.int = ...,
         ack_timeouts: _builtins.int = ...,
         dead_nacked: _builtins.int = ...,
@@ -366,7 +366,7 @@ class Counters(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_timeouts", b"ack_timeouts", "acks", b"acks", "binds", b"binds", "chunks", b"chunks", "dead_left", b"dead_left", "dead_nacked", b"dead_nacked", "dead_timed_out", b"dead_timed_out", "declares", b"declares", "deliveries", b"deliveries", "drops", b"drops", "expired", b"expired", "nacks", b"nacks", "publishes", b"publishes", "purges", b"purges", "refusals", b"refusals", "unbinds", b"unbinds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_timeouts", b"ack_timeouts", "acks", b"acks", "binds", b"binds", "chunks", b"chunks", "dead_left", b"dead_left", "dead_nacked", b"dead_nacked", "dead_timed_out", b"dead_timed_out", "declares", b"declares", "deliveries", b"deliveries", "drops", b"drops", "nacks", b"nacks", "publishes", b"publishes", "purges", b"purges", "queues_expired", b"queues_expired", "refusals", b"refusals", "unbinds", b"unbinds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

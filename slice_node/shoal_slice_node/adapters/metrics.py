@@ -76,7 +76,11 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("ack_timeouts", "Messages not acked in time, and given again.", lambda f: f.counters.ack_timeouts),
     ("drops", "Queues dropped.", lambda f: f.counters.drops),
     ("purges", "Queues purged.", lambda f: f.counters.purges),
-    ("expired", "Transient queues dropped because no session consumed them.", lambda f: f.counters.expired),
+    (
+        "queues_expired",
+        "Transient queues dropped because no session consumed them.",
+        lambda f: f.counters.queues_expired,
+    ),
     ("silent_bindings", "Bindings found that nothing would have served: a defect.", lambda f: f.silent_bindings),
     ("checkpointer_restarts", "How often the checkpointer died.", lambda f: f.checkpointer_restarts),
 )

@@ -21,10 +21,10 @@ class Counters:
         "declares",
         "deliveries",
         "drops",
-        "expired",
         "nacks",
         "publishes",
         "purges",
+        "queues_expired",
         "refused",
         "unbinds",
     )
@@ -43,7 +43,7 @@ class Counters:
         self.dead_timed_out = 0
         self.dead_left = 0
         self.drops = 0
-        self.expired = 0
+        self.queues_expired = 0
         self.purges = 0
         self.refused: dict[ErrorCode.ValueType, int] = {}
         """The number of refusals by error code, of whole frames and of single requests."""
@@ -88,7 +88,7 @@ class Counters:
         self.dead_timed_out += other.dead_timed_out
         self.dead_left += other.dead_left
         self.drops += other.drops
-        self.expired += other.expired
+        self.queues_expired += other.queues_expired
         self.purges += other.purges
         for code, count in other.refused.items():
             self.refused[code] = self.refused.get(code, 0) + count

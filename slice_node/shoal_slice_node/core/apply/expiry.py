@@ -11,7 +11,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.limits import HISTORY_BYTES_PER_LOOK, HISTORY_ROWS_PER_LOOK
-from shoal_slice_node.core.rows.due_row import EXPIRE_ROW, expiry_key
+from shoal_slice_node.core.rows.due_row import MESSAGE_EXPIRES_ROW, expiry_key
 from shoal_slice_node.core.rows.history_row import decode_mark, encode_mark, mark_key
 from shoal_slice_node.core.rows.key_row import KeyRow, encode_key
 from shoal_slice_node.core.rows.log_row import decode_log
@@ -35,7 +35,7 @@ def _mark(state: State, key_id: bytes, due_ms: int) -> None:
     state.tables.history.put(mark_key(key_id), encode_mark(due_ms))
     if due_ms:
         row_key = expiry_key(due_ms, key_id)
-        state.tables.due.put(row_key, EXPIRE_ROW)
+        state.tables.due.put(row_key, MESSAGE_EXPIRES_ROW)
         state.effects.due.append(row_key)
 
 

@@ -20,7 +20,11 @@ from shoal_slice_node.core.apply.records import Farewell
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.left_clock import LeftClock
 from shoal_slice_node.core.dispatch.letter_lines import LetterLines
-from shoal_slice_node.core.limits import LETTERS_PER_RECORD_MAX, LETTERS_PER_STEP, LETTERS_WAITING_MAX
+from shoal_slice_node.core.limits import (
+    FAREWELL_LETTERS_PER_RECORD_MAX,
+    FAREWELL_LETTERS_PER_STEP,
+    FAREWELL_LETTERS_WAITING_MAX,
+)
 from shoal_slice_node.core.rows.farewell_row import (
     LETTER,
     QUEUE,
@@ -139,7 +143,7 @@ class FarewellLetters:
 
     def ready(self, now_ms: int) -> bool:
         """Returns whether letters may be sent."""
-        return (self._more and self._lines.items < LETTERS_WAITING_MAX) or self._lines.ready(now_ms)
+        return (self._more and self._lines.items < FAREWELL_LETTERS_WAITING_MAX) or self._lines.ready(now_ms)
 
     def note(self) -> None:
         """Notes that there are new letters."""
@@ -149,7 +153,7 @@ class FarewellLetters:
         """Returns the next letter to send; None: there is none, or none found in this step. `sent` or `not_sent` must
         be called for it."""
         table = self._state.tables.farewell
-        for _ in range(LETTERS_PER_STEP):
+        for _ in range(FAREWELL_LETTERS_PER_STEP):
             self._line_up_next()
             found = self._lines.take(now_ms)
             if found is not None:
@@ -164,7 +168,7 @@ class FarewellLetters:
 
     def _line_up_next(self) -> None:
         """Puts one more letter into the line of its key, while there are more, and few wait."""
-        if not self._more or self._lines.items >= LETTERS_WAITING_MAX:
+        if not self._more or self._lines.items >= FAREWELL_LETTERS_WAITING_MAX:
             return
         for row_key, row in islice(self._state.tables.farewell.scan(LETTER, self._position), 1):
             self._position = row_key + b"\x00"
@@ -185,7 +189,7 @@ class FarewellLetters:
     def arrived(self) -> list[Farewell]:
         """Returns some letters that are where they belong, for one record to take away. No record may be under way."""
         sent = self._sent
-        self._proposed = [sent.popleft() for _ in range(min(len(sent), LETTERS_PER_RECORD_MAX))]
+        self._proposed = [sent.popleft() for _ in range(min(len(sent), FAREWELL_LETTERS_PER_RECORD_MAX))]
         table = self._state.tables.farewell
         found = ((row_key, table.get(row_key)) for row_key in self._proposed)
         return [Farewell(row_key, b"", decode_letter(row).key) for row_key, row in found if row is not None]
