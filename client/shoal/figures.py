@@ -166,11 +166,11 @@ class SliceFigures:
     keys: int
     """The number of keys that the slice owns and keeps."""
     bindings: int
-    """Live bindings; bindings of dropped queues count until they are reclaimed."""
+    """Bindings in force; bindings of dropped queues count until they are reclaimed."""
     messages: int
     """Messages kept in logs, each counted once, however many queues still have to get it."""
     body_bytes: int
-    """The bytes of bodies kept in logs."""
+    """The bytes of bodies kept in logs, without headers."""
     sessions: int
     """The number of sessions that clients have open."""
     attached_queues: int

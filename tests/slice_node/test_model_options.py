@@ -453,7 +453,7 @@ class OptionsMachine(DeltaMachine):
 
     @rule(fate=st.sampled_from(["sent", "sent", "lost on the way", "its answer is lost"]))
     def the_courier_goes(self, fate: str) -> None:
-        letters = self.core.dispatcher.registry.returns.letters
+        letters = self.core.dispatcher.letters
         letter = letters.take(self.core.now_ms)
         if letter is None:
             return

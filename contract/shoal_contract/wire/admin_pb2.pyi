@@ -90,12 +90,13 @@ class FiguresResponse(_message.Message):
     queues: _builtins.int
     keys: _builtins.int
     bindings: _builtins.int
-    """Live ones; those of dropped queues count until they are reclaimed."""
+    """In force; those of dropped queues count until they are reclaimed."""
     messages: _builtins.int
     """Kept in logs, each once however many queues still have to get it."""
     body_bytes: _builtins.int
+    """Bodies only, without headers."""
     sessions: _builtins.int
-    """Client connections, and queues that they consume or pull from now."""
+    """Sessions of clients, and queues that they consume or pull from now."""
     attached_queues: _builtins.int
     resident_bytes: _builtins.int
     """The main process, and the checkpointer beside it."""

@@ -61,8 +61,8 @@ class BrokerOptions:
 
 
 class Broker:
-    """Drives one slice over the node's data, as long as `lead` lasts. `node` makes all decisions; `commit` and tasks
-    drive it."""
+    """Drives one slice over the node's data, as long as `lead` lasts. `node` makes all decisions; `commit_loop` and
+    tasks drive it."""
 
     def __init__(
         self, data: NodeData, lead: Lead, on_failure: OnFailure, options: BrokerOptions, unread: Unread | None = None
@@ -106,7 +106,7 @@ class Broker:
             options.own_bytes,
             unread or Unread(),
         )
-        letters = (self.dispatcher.registry.returns.letters, self.dispatcher.farewells.letters)
+        letters = (self.dispatcher.letters, self.dispatcher.farewells.letters)
         self.courier = Courier(letters, self.commit_loop.between_records, self.check_may_answer, self.steps)
         self._pump_wake = asyncio.Event()
         self._tasks = Tasks("broker", on_failure)

@@ -116,7 +116,7 @@ class Figures:
             version=version(),
             incarnation=self._incarnation,
             core=running_core(),
-            letters_waiting=broker.dispatcher.registry.returns.letters.unsent,
+            letters_waiting=broker.dispatcher.letters.unsent,
             delayed_publishes=delayed.chunks,
             delayed_bytes=delayed.chunk_bytes,
         )

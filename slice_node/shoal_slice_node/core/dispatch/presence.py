@@ -8,7 +8,7 @@ from typing import Protocol
 class Presence(Protocol):
     """Says what those that watch presence hear of."""
 
-    def attached(self, queue_id: bytes, now: bool) -> None:
+    def attached(self, queue_id: bytes) -> None:
         """Hears that the first session attached a queue, or that the last one left it."""
 
     def consumed(self, key: bytes) -> None:

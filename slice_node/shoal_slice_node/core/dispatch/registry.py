@@ -118,14 +118,14 @@ class Registry:
         feed = attachment.feed
         feed.add(attachment)
         if self._presence is not None and len(feed.attachments) == 1:
-            self._presence.attached(feed.queue_id, True)
+            self._presence.attached(feed.queue_id)
 
     def remove_attachment(self, attachment: Attachment) -> None:
         """Takes an attachment out of its feed."""
         feed = attachment.feed
         feed.remove(attachment)
         if self._presence is not None and not feed.attachments:
-            self._presence.attached(feed.queue_id, False)
+            self._presence.attached(feed.queue_id)
 
     def wake(self, feed: Feed) -> None:
         """Puts a feed in line to be served: there may be something to give, and room, also for streams that were
