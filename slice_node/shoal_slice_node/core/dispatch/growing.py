@@ -154,7 +154,7 @@ class Growing:
         registry = self._registry
         shares = registry.shares
         to = first + messages
-        slot = (key_id, first, to, 0, 0)
+        slot = (key_id, first, to, 0, 0, 0)
         for stream in streams:
             if stream.lagging or stream.next != first:
                 continue

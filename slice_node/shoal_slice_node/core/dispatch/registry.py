@@ -291,14 +291,15 @@ class Registry:
         """Returns the parcel that takes this part to the session: a waiting one, if it does not leave before the
         stream's last parcel; else a new one."""
         for count in range(_LOOKS_FOR_A_PARCEL):
-            slot = (stream.key_id, part.low, part.to, part.times, count)
+            slot = (stream.key_id, part.low, part.to, part.times, part.gap, count)
             parcel = session.waiting.get(slot)
             if parcel is None:
                 break
             if parcel.number >= stream.parcel:
                 return parcel
         else:
-            slot = (stream.key_id, part.low, part.to, part.times, self._parcels + _LOOKS_FOR_A_PARCEL)
+            count = self._parcels + _LOOKS_FOR_A_PARCEL
+            slot = (stream.key_id, part.low, part.to, part.times, part.gap, count)
         self._parcels += 1
         parcel = Parcel(
             part.key,
@@ -310,6 +311,7 @@ class Registry:
             part.times,
             self._parcels,
             part.expires_ms,
+            part.gap,
         )
         session.add_parcel(slot, parcel)
         self.shares.hold(session, len(part.chunk) + len(part.key) + PARCEL_OVERHEAD_BYTES)
@@ -337,8 +339,8 @@ class Registry:
     ) -> Parcel:
         """Returns a new parcel for the session, behind all that wait: a live chunk, whose messages have no offsets."""
         self._parcels += 1
-        parcel = Parcel(key, 0, 0, messages, chunk, time_ms, 0, self._parcels)
-        session.add_parcel((key_id, 0, messages, 0, self._parcels), parcel)
+        parcel = Parcel(key, 0, 0, messages, chunk, time_ms, 0, self._parcels, is_live=True)
+        session.add_parcel((key_id, 0, messages, 0, 0, self._parcels), parcel)
         self.shares.hold(session, len(chunk) + len(key) + PARCEL_OVERHEAD_BYTES)
         self.dirty[session.number] = session
         return parcel
@@ -353,7 +355,7 @@ class Registry:
         for part in parts:
             if session.under_way_bytes + held_bytes >= session.room_bytes:
                 break
-            parcel = waiting.get((key_id, part.low, part.to, 0, 0))
+            parcel = waiting.get((key_id, part.low, part.to, 0, 0, 0))
             if parcel is None or parcel.number < number:
                 self.shares.hold(session, held_bytes)
                 held_bytes = 0
