@@ -448,6 +448,9 @@ RESTING_OVER_KEPT: Final = 1_000
 RESTING_ENDED_PER_TURN: Final = 500
 """Delays ended in one tick: about 1 ms."""
 
+RESTING_LOOKED_AT_PER_TURN: Final = 2_000
+"""Delays that one tick looks at to leave out those that are over: about 1 ms."""
+
 PULL_ROWS_PER_STEP: Final = 200
 """Parts of chunks taken in one step of a pull: about 1 ms."""
 
