@@ -158,6 +158,8 @@ class CoreDriver:
         """All that the session can get now, as if its client read at once."""
         found: list[wire.Delivery] = []
         self.pump()
+        self.dispatcher.reads(session)
+        self.pump()
         while session.waiting:
             taken = self.dispatcher.take(session, 1 << 20)
             self.dispatcher.dirty.pop(session.number, None)

@@ -67,10 +67,7 @@ class _Retrying:
         rows = LogRows(state.tables.log, key)
         changed = copied = done = False
         for number, retry in enumerate(retries, 1):
-            if retry.to > (detail.end or key.head):
-                continue
-            if retry.first < detail.cursor:
-                self._tell(retry.first, min(retry.to, detail.cursor), True)  # The rest is decided anew.
+            if retry.first < detail.cursor or retry.to > (detail.end or key.head):
                 continue
             copies = retry.fate == Fate.DEAD and takes
             is_done = retry.fate == Fate.SENT or (retry.fate == Fate.DEAD and (not copies or owned))
@@ -84,7 +81,8 @@ class _Retrying:
                 changed = done = True
             else:
                 changed |= self._count(key, detail, retry)
-            self._tell(retry.first, retry.to, is_done)
+            if self._queue_id in state.interest.queues:
+                state.effects.events.append(Retried(self._queue_id, self._key_id, retry.first, retry.to, is_done))
             if number % APPLIED_PER_STEP == 0:
                 yield
         if copied:
@@ -95,11 +93,6 @@ class _Retrying:
             queue.save()
         if done:
             state.effects.advanced.append(self._key_id)
-
-    def _tell(self, first: int, to: int, done: bool) -> None:
-        """Tells dispatch, if the queue is consumed, what became of first <= o < to."""
-        if self._queue_id in self._state.interest.queues:
-            self._state.effects.events.append(Retried(self._queue_id, self._key_id, first, to, done))
 
     @staticmethod
     def _count(key: KeyRow, detail: Detail, retry: Retry) -> bool:

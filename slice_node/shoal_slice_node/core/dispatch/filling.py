@@ -8,19 +8,12 @@ from shoal_slice_node.core.apply.expiry import is_over
 from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.undone import Undone, undone
 from shoal_slice_node.core.dispatch.feeds import Attachment
-from shoal_slice_node.core.dispatch.gaps import DROPPED, EXPIRED, pass_over
-from shoal_slice_node.core.dispatch.leases import Lease
+from shoal_slice_node.core.dispatch.gaps import DROPPED, EXPIRED, LeaseOf, Pick, pass_over
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import EXPIRED_PER_GAP_MAX, PARCEL_BYTES_MAX, PUMP_TURN_LOOKS
 from shoal_slice_node.core.rows.key_row import KeyRow
-
-Pick = Callable[[], Attachment | None]
-"""Returns the attachment that gets the next part; None: none has room."""
-
-LeaseOf = Callable[[Attachment], Lease | None]
-"""Returns the lease under which the attachment gets the next part; None: it has it until its session ends."""
 
 Give = Callable[[Stream, Attachment, ChunkPart], None]
 GiveRun = Callable[[Stream, Attachment, Sequence[ChunkPart]], int]
@@ -77,7 +70,7 @@ def fill(
         stream.forget_returned()
         return True
     key = found[1]
-    if stream.cursor < key.low and not _pass_below(registry, stream, key, pick, give, budget):
+    if stream.cursor < key.low and not _pass_below(registry, stream, key, pick, give, budget, lease_of):
         return False
     rows = LogRows(state.tables.log, key)
     filling = _Filling(registry, rows, stream, key, pick, give, budget, lease_of, give_run)
@@ -91,15 +84,18 @@ def fill(
     return caught_up
 
 
-def _pass_below(registry: Registry, stream: Stream, key: KeyRow, pick: Pick, give: Give, budget: Budget) -> bool:
+def _pass_below(
+    registry: Registry, stream: Stream, key: KeyRow, pick: Pick, give: Give, budget: Budget, lease_of: LeaseOf
+) -> bool:
     """Passes over what the key does not keep any more. Returns False if a consumer is to be told and none has room."""
     low = min(key.low, stream.end or key.low)
     if stream.cursor < low:
         why = DROPPED if key.options.drops_oldest else EXPIRED
-        if not pass_over(registry, stream, stream.cursor, low, why, pick, give):
+        changed = pass_over(registry, stream, stream.cursor, low, why, pick, give, lease_of)
+        if changed is None:
             budget.looks -= 1
             return False
-        budget.given += 1
+        budget.given += changed
     return True
 
 
@@ -185,10 +181,9 @@ class _Filling:
                 break
             to = min(stored.end, end)
             budget.rows -= 1
-        if not pass_over(self._registry, stream, found.low, to, EXPIRED, self._pick, self._give):
+        passed = pass_over(self._registry, stream, found.low, to, EXPIRED, self._pick, self._give, self._lease_of)
+        if passed is None:
             return False
-        if stream.next < to:
-            stream.give_on_from(to)
         budget.given += 1
         budget.rows -= 1
         self.count_reading()

@@ -113,9 +113,9 @@ class Parcel:
         return self.times < 0
 
     @property
-    def has_messages(self) -> bool:
-        """Returns whether its handles have its messages out until they are acked."""
-        return self.first > 0 and self.times >= 0
+    def is_owed(self) -> bool:
+        """Returns whether its handles have its messages out until they are acked, or its gap until they are told."""
+        return self.first > 0
 
     def expired(self) -> Parcel:
         """Returns the gap that is told in the place of the messages."""

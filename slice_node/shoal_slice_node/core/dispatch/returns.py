@@ -21,7 +21,7 @@ from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.deciding import Deciding
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.dispatch.stretches import Resting, Returned
+from shoal_slice_node.core.dispatch.stretches import GAP, Resting, Returned
 from shoal_slice_node.core.limits import (
     RESTING_ENDED_PER_TURN,
     RESTING_LOOKED_AT_PER_TURN,
@@ -79,6 +79,14 @@ class Returns:
         feed = stream.feed
         if feed.gone:
             return
+        told = [one for one in back if one.times == GAP]
+        if told:
+            back = [one for one in back if one.times != GAP]
+            for one in told:
+                stream.done_at_once(one.first, one.to)
+            self._registry.note_done(stream)
+        if not back:
+            return
         self._state.counters.count_back(reason, sum(one.to - one.first for one in back))
         back = [one._replace(times=one.times + 1) for one in back]
         if feed.max_deliveries:
@@ -95,7 +103,7 @@ class Returns:
     def not_sent(self, stream: Stream, back: list[Returned]) -> None:
         """Takes what was given to a session and never sent: nothing was delivered, so it is given again at once."""
         if not stream.feed.gone:
-            stream.give_again(back)
+            stream.give_again([one._replace(times=0) if one.times == GAP else one for one in back])
             stream.feed.set_lagging(stream)
 
     def loaded(self, stream: Stream) -> None:

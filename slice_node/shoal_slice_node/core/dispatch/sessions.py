@@ -26,8 +26,8 @@ class Taken(NamedTuple):
     deliveries: list[wire.Delivery]
     gaps: list[wire.Gap]
     cost_bytes: int
-    expired: list[tuple[bytes, Parcel]]
-    """What was to be sent and has expired: key id, and the gap that is told instead."""
+    told: list[tuple[bytes, Parcel]]
+    """The gaps, each with its key id; also those in the place of what has expired."""
 
 
 class Session:
@@ -63,8 +63,10 @@ class Session:
         "owed",
         "owed_max",
         "owner",
+        "paused",
         "pullers",
         "resets",
+        "resumed",
         "room_bytes",
         "sent_to",
         "stalled",
@@ -97,6 +99,10 @@ class Session:
         self.pullers: dict[bytes, Attachment] = {}
         self.stalled: dict[bytes, Feed] = {}
         """Feeds that found no room here: they are served when there is room again."""
+        self.paused: dict[Attachment, None] = {}
+        """Those that are given nothing, as the session did not read what it was given, until it is seen to read."""
+        self.resumed: dict[Attachment, None] = {}
+        """Those that are to be given something again."""
         self.waiting: dict[Slot, Parcel] = {}
         self.sent_to = 0
         self.leases: dict[Lease, None] = {}
@@ -142,6 +148,8 @@ class Session:
         attachment = self.attachments.pop(handle, None)
         if attachment is not None:
             feed = attachment.feed
+            self.paused.pop(attachment, None)
+            self.resumed.pop(attachment, None)
             del self.by_queue[feed.name]
             self.stalled.pop(feed.queue_id, None)
             if self.waiting:
@@ -214,6 +222,8 @@ class Session:
         self._unsent = None
         self.leases.clear()
         self.stalled.clear()
+        self.paused.clear()
+        self.resumed.clear()
         self.closed = True
         self.room_bytes = -1
 
@@ -241,6 +251,17 @@ class Session:
     def limit_owed(self, owed_max: int) -> None:
         """Sets how much the session may owe."""
         self.owed_max = owed_max
+
+    def pause(self, attachment: Attachment) -> None:
+        """Notes that the attachment is given nothing until the session reads."""
+        attachment.pause(True)
+        self.resumed.pop(attachment, None)
+        self.paused[attachment] = None
+
+    def reads(self) -> None:
+        """Notes that the session reads."""
+        self.resumed.update(self.paused)
+        self.paused.clear()
 
     def stall(self, feed: Feed) -> None:
         """Notes that the feed found no room here."""
@@ -270,7 +291,7 @@ class Session:
         for slot, parcel in list(self.waiting.items()):
             if detached.keys().isdisjoint(parcel.handles):
                 continue
-            for handle in [one for one in parcel.handles if one in detached] if parcel.has_messages else ():
+            for handle in [one for one in parcel.handles if one in detached] if parcel.is_owed else ():
                 detached[handle].note_unsent(slot[0], parcel.low, parcel.to)
             before = parcel.cost_bytes
             parcel.drop_handles(detached.keys())
@@ -285,7 +306,7 @@ class Session:
         """Returns what to send now, oldest first: at least one, if any waits, and at most about `bytes_max` on the
         wire. A gap begins a new response, as a client reads a response's gaps first. What has expired at `now_ms` is a
         gap."""
-        expired: list[tuple[bytes, Parcel]] = []
+        told: list[tuple[bytes, Parcel]] = []
         deliveries: list[wire.Delivery] = []
         gaps: list[wire.Gap] = []
         total = cost_bytes = 0
@@ -302,13 +323,13 @@ class Session:
             cost_bytes += parcel.cost_bytes
             if is_over:
                 parcel = parcel.expired()
-                expired.append((slot[0], parcel))
             if parcel.is_gap:
+                told.append((slot[0], parcel))
                 gaps.append(parcel.to_gap())
                 continue
             self._taken += (parcel.to - parcel.low) * len(parcel.handles)
             deliveries.append(parcel.to_wire())
-        return Taken(deliveries, gaps, cost_bytes, expired)
+        return Taken(deliveries, gaps, cost_bytes, told)
 
     def _leaves(self, slot: Slot) -> None:
         """Notes that a parcel does not wait any more."""
@@ -320,9 +341,8 @@ class Session:
 
     # What was not sent.
 
-    def unsent(self, key_id: bytes, handle: int, number_max: int) -> Iterator[tuple[Slot, Parcel]]:
-        """Yields the parcels of a key for this handle that the transport did not take, with numbers up to
-        `number_max`."""
+    def unsent(self, key_id: bytes, handle: int) -> Iterator[tuple[Slot, Parcel]]:
+        """Yields the parcels of a key for this handle that the transport did not take, oldest first."""
         if self.closed:
             while self.list_left_behind(len(self._left_behind)):
                 pass
@@ -330,7 +350,7 @@ class Session:
             if self._unsent is None:
                 self._unsent = UnsentParcels()
             self._unsent.add_new(self.waiting)
-        return iter(()) if self._unsent is None else self._unsent.of(key_id, handle, number_max)
+        return iter(()) if self._unsent is None else self._unsent.of(key_id, handle)
 
     def list_left_behind(self, parcels_max: int) -> bool:
         """Lists some of the parcels that waited when the session closed. Returns whether there are more."""
