@@ -2,6 +2,9 @@
 
 A member is a queue that is bound to the group's key, and is online while a session has it attached. Nothing is sent for
 members that are not watched, and nothing is polled.
+
+A watch tells only those that look now. So each person also leaves a farewell: a message that the slice keeps, and
+publishes once nothing consumes the person's queue any more, however it ended. Queue `board` hears of it, now or later.
 """
 
 from __future__ import annotations
@@ -17,12 +20,14 @@ PEOPLE = ["anna", "ben", "cleo"]
 async def come_and_go(at: str, person: str, until: asyncio.Event) -> None:
     """Is there until told to go, on a connection of its own, as an application of another person would be."""
     async with shoal.connect(at) as broker, broker.consume(f"here-{person}"):
+        await broker.farewell(f"here-{person}", "news-7", f"{person} went offline".encode())
         await until.wait()
 
 
 async def main(at: str) -> None:
     async with shoal.connect(at) as broker:
-        await broker.declare([f"here-{person}" for person in PEOPLE])
+        await broker.declare(["board", *(f"here-{person}" for person in PEOPLE)])
+        await broker.bind("board", "news-7")
         for person in PEOPLE[:2]:
             await broker.bind(f"here-{person}", "group-7")
         go = asyncio.Event()
@@ -44,7 +49,11 @@ async def main(at: str) -> None:
                     case shoal.Left():
                         print(f"{event.queue} left")
                         break
-        await broker.drop([f"here-{person}" for person in PEOPLE])
+        async with broker.consume("board") as board:
+            message = await board.get(timeout=30)
+            print(f"board: {message.body.decode()}")
+            await message.ack()
+        await broker.drop(["board", *(f"here-{person}" for person in PEOPLE)])
 
 
 if __name__ == "__main__":

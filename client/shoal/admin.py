@@ -165,6 +165,7 @@ _PLAIN = (
     *("body_bytes", "sessions", "attached_queues", "disk_bytes"),
     *("trouble", "version", "incarnation", "loop_longest_step_us", "lease_remaining_ms", "disk_free_bytes"),
     *("silent_bindings", "checkpointer_restarts", "letters_waiting", "delayed_publishes", "delayed_bytes"),
+    *("farewells", "farewell_bytes"),
 )
 
 

@@ -1,42 +1,34 @@
-"""Offers every verb to applications, and checks the arguments; other modules do the work.
+"""Offers every verb to applications, and checks the arguments; other modules do the work. Verbs of queues and keys, of
+bindings and of publishing stand in modules of their own (queue_verbs, binding_verbs, publish_verbs).
 
 All calls may be cancelled. A request not sent yet is then not sent; one that was sent has an unknown outcome. A wrong
 argument is refused here, before anything is queued, so it harms no other call. Bounds: `shoal_contract.arguments`.
-
-Long because every verb has its call here, with its documentation.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from weakref import WeakSet
 
 from shoal.binding_calls import BindingCalls
 from shoal.binding_verbs import BindingVerbs
 from shoal.connection import Connection
-from shoal.core import publishing
 from shoal.core.known_queues import KnownQueues
-from shoal.core.many import raise_failed
-from shoal.core.publish_requests import publish_terms
 from shoal.core.refusals import deadline_exceeded
 from shoal.dropping import Dropping
 from shoal.gaps import OnGap
 from shoal.inbox import Inbox
 from shoal.key_calls import KeyCalls
 from shoal.limits import CLOSE_S, DEADLINE_S, INBOX_BYTES_MAX
-from shoal.messages import (
-    Delivery,
-    Message,
-    Receipt,
-    check_acked,
-)
+from shoal.messages import Delivery, Message, check_acked
+from shoal.publish_verbs import PublishVerbs
 from shoal.pulling import Pulling, Wanted
 from shoal.queue_calls import QueueCalls
 from shoal.queue_verbs import QueueVerbs
+from shoal.repeatable_publishes import RepeatablePublishes
 from shoal.telling import OnError, OnState, SliceState, State, Telling, check_callback
 from shoal.transactions import Transaction
 from shoal.transport.base import Transport
@@ -44,13 +36,10 @@ from shoal.transport.grpc import GrpcTransport
 from shoal.watching import CountsWatch, MembersWatch, Watching
 from shoal_contract import arguments
 from shoal_contract.addresses import redirector_addresses
-from shoal_contract.arguments import Body, check_flag, check_names, check_prefix, check_text
+from shoal_contract.arguments import check_flag, check_names, check_prefix, check_text
 from shoal_contract.errors import ShoalError
-from shoal_contract.names import Name, check_bindable_key, direct_key, encode_name
-from shoal_contract.options import DURABLE, KeyOptions, QueueOptions, check_key_options, check_queue_options
+from shoal_contract.names import Name, encode_name
 from shoal_contract.wire import slice_pb2 as wire
-
-Headers = Mapping[str, Body]
 
 
 def connect(
@@ -74,7 +63,7 @@ def connect(
     return Broker(addresses, seconds, GrpcTransport(), on_state=on_state, on_error=on_error)
 
 
-class Broker(BindingVerbs, QueueVerbs):
+class Broker(BindingVerbs, PublishVerbs, QueueVerbs):
     """Is a connection to a cluster, made by `connect`, for use in one event loop.
 
     Besides the errors it names, every call may raise: TypeError, OutOfRange, TooLarge, InvalidName for its arguments
@@ -102,6 +91,7 @@ class Broker(BindingVerbs, QueueVerbs):
         self._queues = QueueCalls(self._routing, homes, known)
         self._bindings = BindingCalls(self._routing, homes, known)
         self._keys = KeyCalls(self._routing)
+        self._repeatable = RepeatablePublishes(self._routing.map, self.connection.calls)
         self._dropping = Dropping(self._routing, homes, known)
         self._pulling = Pulling(self._routing, homes)
         self._watching = Watching(self.connection.map, transport)
@@ -140,148 +130,6 @@ class Broker(BindingVerbs, QueueVerbs):
     def slices(self) -> dict[str, SliceState]:
         """Returns slice -> its state, for all slices of the map; empty before the first map."""
         return self.connection.telling.states_of(self.connection.map.slices)
-
-    async def declare(
-        self, queues: Name | Iterable[Name], options: QueueOptions = DURABLE, *, deadline_s: float | None = None
-    ) -> None:
-        """Declares one or many queues. Repeating it changes nothing, but a transient queue's time begins anew.
-
-        `options`: see QueueOptions; left out, the queues are durable. Raises Conflict where a queue exists with other
-        options (the other queues are declared).
-        """
-        names = check_names("queue", queues)
-        await self._queues.declare(list(names), check_queue_options(options), self._deadline(deadline_s))
-
-    async def configure(
-        self, keys: Name | Iterable[Name], options: KeyOptions, *, deadline_s: float | None = None
-    ) -> None:
-        """Gives one or many keys options, in the place of those that they have; KeyOptions() takes them away.
-
-        Raises OutOfRange, InvalidName for a direct key (`@queue`). Each key is done by itself: if some fail, this
-        raises the error of the first, whose `failed` has those of all.
-        """
-        names = check_names("key", keys)
-        for name in names:
-            check_bindable_key(name)
-        failed = await self._keys.configure(list(names), check_key_options(options), self._deadline(deadline_s))
-        raise_failed(failed, names, {}, "configured", "keys")
-
-    async def publish(
-        self,
-        key: Name,
-        body: Body,
-        *,
-        headers: Headers | None = None,
-        mandatory: bool = False,
-        not_before: datetime | float | None = None,
-        live: bool = False,
-        ttl: float | None = None,
-        deadline_s: float | None = None,
-    ) -> Receipt:
-        """Publishes one message, which is durable when this returns. Repeats after a lost connection are stored once.
-
-        `body`: bytes, bytearray or memoryview, up to 1 MiB. `mandatory`: raise Unroutable if no queue is bound.
-        `not_before`: a datetime with a time zone, or Unix time in seconds: the message is kept at once, and published
-        when the slice's clock has come to that time, at most a year from now. `live`: give it only to inboxes that are
-        open now, and store nothing; after a lost connection it is not repeated: Unavailable. `ttl`: seconds for which
-        it is valid, from when it is published; then it is not delivered any more, and queues that still had to get it
-        have a Gap. Raises TooLarge, OutOfRange, Malformed for `live` with another of them. Waits while too much is
-        unanswered.
-        """
-        future = await self.publish_soon(
-            key,
-            body,
-            headers=headers,
-            mandatory=mandatory,
-            not_before=not_before,
-            live=live,
-            ttl=ttl,
-            deadline_s=deadline_s,
-        )
-        return await future
-
-    async def publish_soon(
-        self,
-        key: Name,
-        body: Body,
-        *,
-        headers: Headers | None = None,
-        mandatory: bool = False,
-        not_before: datetime | float | None = None,
-        live: bool = False,
-        ttl: float | None = None,
-        deadline_s: float | None = None,
-    ) -> asyncio.Future[Receipt]:
-        """Publishes as `publish` does, but returns the future of the receipt as soon as there is room."""
-        name = encode_name(key, "key")
-        deadline = self._deadline(deadline_s)
-        terms = publish_terms(mandatory, not_before, live, ttl)
-        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        await self._routing.publish(publishing.single(key, name, body, headers, terms, deadline, future))
-        return future
-
-    def publish_nowait(
-        self,
-        key: Name,
-        body: Body,
-        *,
-        headers: Headers | None = None,
-        mandatory: bool = False,
-        not_before: datetime | float | None = None,
-        live: bool = False,
-        ttl: float | None = None,
-        deadline_s: float | None = None,
-    ) -> asyncio.Future[Receipt]:
-        """Publishes as `publish_soon` does, but raises ResourceExhausted instead of waiting for room."""
-        name = encode_name(key, "key")
-        deadline = self._deadline(deadline_s)
-        terms = publish_terms(mandatory, not_before, live, ttl)
-        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        self._routing.publish_nowait(publishing.single(key, name, body, headers, terms, deadline, future))
-        return future
-
-    async def publish_many(
-        self,
-        key: Name,
-        bodies: Iterable[Body],
-        *,
-        headers: Iterable[Headers | None] = (),
-        mandatory: bool = False,
-        not_before: datetime | float | None = None,
-        live: bool = False,
-        ttl: float | None = None,
-        deadline_s: float | None = None,
-    ) -> Receipt:
-        """Publishes messages to one key as one chunk: all or none, at consecutive offsets from the receipt's `offset`.
-
-        `headers`: none, or one (or None) for each body. At most 4,096 messages and 2 MiB. Raises TooLarge, Malformed
-        (no messages), Unroutable.
-        """
-        name = encode_name(key, "key")
-        deadline = self._deadline(deadline_s)
-        terms = publish_terms(mandatory, not_before, live, ttl)
-        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        await self._routing.publish(publishing.batch(key, name, bodies, headers, terms, deadline, future))
-        return await future
-
-    async def send(
-        self,
-        queue: Name,
-        body: Body,
-        *,
-        headers: Headers | None = None,
-        live: bool = False,
-        ttl: float | None = None,
-        deadline_s: float | None = None,
-    ) -> Receipt:
-        """Publishes to the queue's direct key, `@queue`. Raises Unroutable if there is no such queue."""
-        key = direct_key(encode_name(queue, "queue"))
-        deadline = self._deadline(deadline_s)
-        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        await self._routing.publish(
-            publishing.single(queue, key, body, headers, publish_terms(True, None, live, ttl), deadline, future)
-        )
-        return await future
 
     def transaction(self, *, deadline_s: float | None = None) -> Transaction:
         """Returns a transaction: `async with broker.transaction() as tx`. What `tx` takes in the block is done when the

@@ -141,6 +141,10 @@ class Counters:
     """The same, by an ack timeout."""
     dead_left: int = 0
     """The same, by the end of their session."""
+    farewells_said: int = 0
+    """Farewells published, or set out for another slice."""
+    farewells_refused: int = 0
+    """Farewells refused because those of the slice take as many bytes as they may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +213,10 @@ class SliceFigures:
     """Publishes that wait for their time, in chunks."""
     delayed_bytes: int = 0
     """The bytes of their chunks, with headers."""
+    farewells: int = 0
+    """Farewells kept, those on their way to other slices included."""
+    farewell_bytes: int = 0
+    """The bytes of their keys and messages."""
 
 
 @dataclass(frozen=True, slots=True)

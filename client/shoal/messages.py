@@ -404,6 +404,19 @@ class BindingDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class FarewellDescription:
+    """Describes a queue's farewell, which is published once no session has consumed the queue for a time."""
+
+    key: Name
+    """Where it is published; bytes, if that is not UTF-8."""
+    after_s: int
+    """For so many seconds no session must have consumed the queue."""
+    due_ms: int
+    """When it is published if none comes until then, milliseconds since 1970 by the home's clock; 0: one consumes the
+    queue now, or the home has just started."""
+
+
+@dataclass(frozen=True, slots=True)
 class QueueDescription:
     """Describes a queue over all its slices. Counts are exact, each slice at its own moment."""
 
@@ -425,6 +438,8 @@ class QueueDescription:
     """The number of attached sessions, on the slice that has most."""
     bindings: tuple[BindingDescription, ...] = ()
     """The queue's bindings, only if asked for."""
+    farewell: FarewellDescription | None = None
+    """Its farewell, if it has one."""
 
 
 @dataclass(frozen=True, slots=True)

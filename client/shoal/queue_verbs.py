@@ -1,5 +1,5 @@
-"""Offers describe, farewell, drop and purge to applications: a part of `Broker`, which has all verbs. Checks the
-arguments."""
+"""Offers declare, configure, describe, farewell, drop and purge to applications: a part of `Broker`, which has all
+verbs. Checks the arguments."""
 
 from __future__ import annotations
 
@@ -16,19 +16,45 @@ from shoal.messages import KeyDescription, QueueDescription
 from shoal.queue_calls import QueueCalls
 from shoal.routing import Routing
 from shoal_contract.arguments import FAREWELL_AFTER_S, Body, check_flag, check_names
-from shoal_contract.names import Name, check_key, encode_name
+from shoal_contract.names import Name, check_bindable_key, check_key, encode_name
+from shoal_contract.options import DURABLE, KeyOptions, QueueOptions, check_key_options, check_queue_options
 from shoal_contract.wire import slice_pb2 as wire
 
 
 class QueueVerbs:
-    """Is the part of a connection that looks at whole queues and keys, gives queues farewells, and ends queues.
-    `Broker` says what its calls may raise besides."""
+    """Is the part of a connection that makes queues, gives keys options, looks at both, gives queues farewells, and
+    ends queues. `Broker` says what its calls may raise besides."""
 
     _queues: QueueCalls
     _keys: KeyCalls
     _dropping: Dropping
     _routing: Routing
     _deadline: Callable[[float | None], float]
+
+    async def declare(
+        self, queues: Name | Iterable[Name], options: QueueOptions = DURABLE, *, deadline_s: float | None = None
+    ) -> None:
+        """Declares one or many queues. Repeating it changes nothing, but a transient queue's time begins anew.
+
+        `options`: see QueueOptions; left out, the queues are durable. Raises Conflict where a queue exists with other
+        options (the other queues are declared).
+        """
+        names = check_names("queue", queues)
+        await self._queues.declare(list(names), check_queue_options(options), self._deadline(deadline_s))
+
+    async def configure(
+        self, keys: Name | Iterable[Name], options: KeyOptions, *, deadline_s: float | None = None
+    ) -> None:
+        """Gives one or many keys options, in the place of those that they have; KeyOptions() takes them away.
+
+        Raises OutOfRange, InvalidName for a direct key (`@queue`). Each key is done by itself: if some fail, this
+        raises the error of the first, whose `failed` has those of all.
+        """
+        names = check_names("key", keys)
+        for name in names:
+            check_bindable_key(name)
+        failed = await self._keys.configure(list(names), check_key_options(options), self._deadline(deadline_s))
+        raise_failed(failed, names, {}, "configured", "keys")
 
     async def describe(
         self, queue: Name, *, bindings: bool = False, deadline_s: float | None = None

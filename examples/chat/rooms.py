@@ -18,11 +18,16 @@ import shoal
 
 HISTORY: Final = 50
 TAB_LIVES_S: Final = 60
+NOTICE_S_MAX: Final = 86_400
 _NAME: Final = re.compile(r"[\w.]{1,32}")
 
 
 class BadName(ValueError):
     """Says that a person, room or page may not be called so."""
+
+
+class BadTime(ValueError):
+    """Says that a notice may not be valid for so long."""
 
 
 def checked(name: object) -> str:
@@ -76,6 +81,14 @@ class Tab:
         """Says something in a room. `id`: the page's own number of it, so that pages leave out what comes twice."""
         headers = {"from": self.person.encode(), "id": id.encode()}
         await self._broker.publish(room_key(checked(room)), text.encode(), headers=headers, mandatory=True)
+
+    async def notify(self, room: str, text: str, id: str, seconds: object) -> None:
+        """Says something in a room that is over after some seconds: then nobody gets it any more. Raises BadTime."""
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 1 <= seconds <= NOTICE_S_MAX:
+            raise BadTime(f"a notice is valid for 1 to {NOTICE_S_MAX} seconds, not {str(seconds)[:40]}")
+        headers = {"from": self.person.encode(), "id": id.encode()}
+        key = room_key(checked(room))
+        await self._broker.publish(key, text.encode(), headers=headers, mandatory=True, ttl=seconds)
 
     async def tell(self, person: str, text: str, id: str) -> None:
         """Says something to one person. Raises shoal.Unroutable if there is no such person."""

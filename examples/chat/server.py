@@ -1,7 +1,7 @@
 """A small group chat: its backend. `make chat` starts a cluster and it, and says where to look.
 
-A page speaks over one WebSocket, in JSON: it asks (`do`: join, leave, say, tell, read, got), and is told (`kind`:
-rooms, message, people, said, error). What it was told as a message it confirms with `got`; only then is it
+A page speaks over one WebSocket, in JSON: it asks (`do`: join, leave, say, notify, tell, read, got), and is told
+(`kind`: rooms, message, people, said, error). What it was told as a message it confirms with `got`; only then is it
 acked, so a page that loses its connection, or this backend, gets it again.
 """
 
@@ -43,6 +43,10 @@ def _is_own(socket: WebSocket) -> bool:
     return name in own and origin in (None, f"http://{host}", f"https://{host}")
 
 
+def _leave_out(gap: shoal.Gap) -> None:
+    """Does nothing: what a page does not get any more are notices that are over. Without this, gaps are logged."""
+
+
 class Page:
     """One connection of one page."""
 
@@ -81,7 +85,8 @@ class Page:
             self._told.append((number, message))
             room = message.key.removeprefix("room-") if message.key.startswith("room-") else ""
             heads = {name: _text(message.headers.get(name, b"")) for name in ("from", "id")}
-            await self._tell(kind="message", n=number, room=room, text=_text(message.body), at=message.time_ms, **heads)
+            times = {"at": message.time_ms} | ({"until": message.expires_ms} if message.expires_ms else {})
+            await self._tell(kind="message", n=number, room=room, text=_text(message.body), **times, **heads)
 
     async def _read(self) -> None:
         with suppress(WebSocketDisconnect):
@@ -89,7 +94,7 @@ class Page:
                 asked = json.loads(await self._socket.receive_text())
                 try:
                     await self._do(asked)
-                except (shoal.ShoalError, BadName, KeyError, ValueError) as error:
+                except (shoal.ShoalError, KeyError, ValueError) as error:
                     await self._tell(kind="error", text=str(error), id=asked.get("id", ""))
 
     async def _do(self, asked: dict[str, Any]) -> None:
@@ -104,9 +109,14 @@ class Page:
             await self._tab.leave(room)
             if room in self._watches:
                 self._watches.pop(room).cancel()
-        elif what in ("say", "tell"):
+        elif what in ("say", "notify", "tell"):
             text, id = str(asked["text"])[:TEXT_CHARACTERS_MAX], str(asked["id"])[:64]
-            await (self._tab.say(room, text, id) if what == "say" else self._tab.tell(asked["to"], text, id))
+            if what == "tell":
+                await self._tab.tell(asked["to"], text, id)
+            elif what == "notify":
+                await self._tab.notify(room, text, id, asked["seconds"])
+            else:
+                await self._tab.say(room, text, id)
             await self._tell(kind="said", id=id)
         elif what == "read":
             await self._tab.read(room)
@@ -145,7 +155,8 @@ def application(at: str, host: str = "127.0.0.1") -> FastAPI:
         try:
             mine = Tab(app.state.broker, person, tab)
             rooms = await mine.open()
-            async with app.state.broker.consume(mine.queue, window_messages=UNCONFIRMED_MAX) as inbox:
+            consuming = app.state.broker.consume(mine.queue, window_messages=UNCONFIRMED_MAX, on_gap=_leave_out)
+            async with consuming as inbox:
                 await Page(mine, socket, inbox).serve(rooms)
         except shoal.NoSuchQueue as error:
             await socket.close(1012, str(error)[:120])  # The page was away for too long: it opens anew.
@@ -155,6 +166,19 @@ def application(at: str, host: str = "127.0.0.1") -> FastAPI:
             pass  # The page went while it was written to.
 
     return app
+
+
+class Server(uvicorn.Server):
+    """Says where it is once it takes connections, not before."""
+
+    def __init__(self, config: uvicorn.Config, said: str) -> None:
+        super().__init__(config)
+        self._said = said
+
+    async def startup(self, sockets: Any = None) -> None:
+        await super().startup(sockets)
+        if self.started:
+            print(self._said, flush=True)
 
 
 async def main() -> None:
@@ -167,9 +191,8 @@ async def main() -> None:
     async with AsyncExitStack() as stack:
         at = given.at or (await stack.enter_async_context(LocalCluster(given.data, slices=2))).redirector
         config = uvicorn.Config(application(at, host), host, int(port), log_level="warning", ws="wsproto")
-        server = uvicorn.Server(config)
-        print(f"chat at http://{given.listen}/ (Ctrl-C ends it); its cluster: shoal status --at {at}", flush=True)
-        await server.serve()
+        said = f"chat at http://{given.listen}/ (Ctrl-C ends it); its cluster: shoal status --at {at}"
+        await Server(config, said).serve()
 
 
 if __name__ == "__main__":

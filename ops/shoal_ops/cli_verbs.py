@@ -15,11 +15,13 @@ from shoal_contract.arguments import (
     FAREWELL_AFTER_S,
     HISTORY_AGE_S,
     HISTORY_MESSAGES,
+    LEASE_MS,
     MAX_DELIVERIES,
 )
 from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_ops import exits
 from shoal_ops.arguments import AT_DEFAULT, At, Json, Key, Keys, Messages, Queue, Queues
+from shoal_ops.offsets import Offsets
 from shoal_ops.starts import checked_start, parse_start
 from shoal_ops.times import checked_time
 
@@ -206,13 +208,20 @@ def publish(
         float | None,
         typer.Option("--ttl", metavar="SECONDS", help="It is valid for so long; then it is not delivered any more."),
     ] = None,
+    idempotency_key: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="A repeat of the same publish with this text is stored once; up to 255 bytes, for a day.",
+        ),
+    ] = None,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Publish one message; durable when this returns, unless it is live."""
     from shoal_ops.commands import verbs
 
-    exits.run(verbs.publish(at, key, body, mandatory, live, checked_time(not_before), ttl, as_json))
+    exits.run(verbs.publish(at, key, body, mandatory, live, checked_time(not_before), ttl, idempotency_key, as_json))
 
 
 @commands.command()
@@ -248,13 +257,52 @@ def pull(
     queue: Queue,
     messages: Messages = 10,
     peek: Annotated[bool, typer.Option("--peek", help="Show the messages without taking them.")] = False,
+    lease_ms: Annotated[
+        int | None,
+        typer.Option(
+            "--lease-ms",
+            min=1,
+            max=LEASE_MS.high,
+            help="Do not ack them: what `shoal ack` does not name in this time is given again.",
+        ),
+    ] = None,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Take messages of a queue, print and ack them."""
-    from shoal_ops.commands import verbs
+    from shoal_ops.commands import leases, verbs
 
-    exits.run(verbs.pull(at, queue, messages, peek, as_json))
+    if lease_ms is None:
+        exits.run(verbs.pull(at, queue, messages, peek, as_json))
+    elif peek:
+        raise typer.BadParameter("--peek takes nothing, and so nothing has a lease", param_hint="--lease-ms")
+    else:
+        exits.run(leases.pull(at, queue, messages, lease_ms, as_json))
+
+
+@commands.command()
+def ack(queue: Queue, key: Key, offsets: Offsets, at: At = AT_DEFAULT, as_json: Json = False) -> None:
+    """Ack messages of a queue that any consumer was given. What was not given out stays as it is."""
+    from shoal_ops.commands import leases
+
+    exits.run(leases.ack(at, queue, key, offsets, as_json))
+
+
+@commands.command()
+def nack(
+    queue: Queue,
+    key: Key,
+    offsets: Offsets,
+    delay_s: Annotated[
+        float, typer.Option("--delay-s", metavar="SECONDS", help="Give them again no earlier than after so long.")
+    ] = 0,
+    at: At = AT_DEFAULT,
+    as_json: Json = False,
+) -> None:
+    """Give messages of a queue back that any consumer was given: they are delivered again."""
+    from shoal_ops.commands import leases
+
+    exits.run(leases.nack(at, queue, key, offsets, delay_s, as_json))
 
 
 @commands.command()
@@ -309,8 +357,8 @@ def transaction(
 
     The file has one command in each line, written as for a shell; lines that begin with # are left out:
 
-    declare QUEUE..., configure KEY..., bind QUEUE KEY..., unbind QUEUE KEY..., publish KEY BODY, each with the options
-    of the command of this name (but --live), and ack QUEUE KEY OFFSET or FIRST-LAST.
+    declare QUEUE..., configure KEY..., bind QUEUE KEY..., unbind QUEUE KEY..., publish KEY BODY, ack QUEUE KEY
+    OFFSETS, each with the options of the command of this name (but --live).
 
     All keys must be on one slice. Those that begin with the same tag in braces are: {room-7}talk, {room-7}votes.
     """

@@ -68,6 +68,9 @@ MESSAGES_PRINTED_MAX: Final = 10_000
 TAIL_QUEUES_MAX: Final = 1_000
 """Queues followed by one `shoal tail`."""
 
+OFFSET_RANGES_MAX: Final = 10_000
+"""Offsets and ranges of one `shoal ack`, `shoal nack`, or line of acks: as many as the gateway takes in one call."""
+
 TRANSACTION_FILE_BYTES_MAX: Final = 4 << 20
 """Bytes of the file of one `shoal transaction`: twice what a transaction may have."""
 

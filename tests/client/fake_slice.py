@@ -50,6 +50,11 @@ class FakeSlice(fake_slice.FakeSlice, SliceServiceServicer):
         self.admin_address = listen(self._admin_server, "127.0.0.1:0")
         await self._admin_server.start()
 
+    async def Publish(  # noqa: N802 - gRPC's name
+        self, request: wire.PublishRequest, context: Any
+    ) -> wire.PublishResponse:
+        return await answered(super().Publish(request, context), context)
+
     async def Pull(self, request: wire.PullRequest, context: Any) -> wire.PullResponse:  # noqa: N802 - gRPC's name
         return await answered(super().Pull(request, context), context)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import AsyncExitStack
 
 import pytest
@@ -99,6 +100,25 @@ async def test_of_a_queue_that_nothing_consumes_it_comes_at_once(broker: shoal.B
     async with broker.consume(reader) as heard, asyncio.timeout(WAIT_S):
         await broker.farewell(queue, key, b"")
         assert (await heard.get()).body == b""
+
+
+async def test_describe_says_where_it_goes_and_when(broker: shoal.Broker) -> None:
+    queue, room = fresh("queue"), fresh("room")
+    assert (await broker.describe(queue)).farewell is None
+    await broker.declare(queue)
+    assert (await broker.describe(queue)).farewell is None
+    before_ms = time.time() * 1000
+    await broker.farewell(queue, room, b"went offline", after_s=3600)
+    kept = (await broker.describe(queue)).farewell
+    assert kept is not None and (kept.key, kept.after_s) == (room, 3600)
+    assert 3_595_000 <= kept.due_ms - before_ms <= 3_600_000 + WAIT_S * 1000
+    async with broker.consume(queue):
+        assert (await broker.describe(queue)).farewell == shoal.FarewellDescription(room, 3600, 0)
+    await broker.farewell(queue, b"\xff", b"x", after_s=60)
+    kept = (await broker.describe(queue)).farewell
+    assert kept is not None and (kept.key, kept.after_s) == (b"\xff", 60)
+    await broker.farewell(queue)
+    assert (await broker.describe(queue)).farewell is None
 
 
 async def test_many_at_once_share_frames_and_all_come(broker: shoal.Broker) -> None:

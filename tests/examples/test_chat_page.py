@@ -116,5 +116,13 @@ def test_tabs_chat_and_lose_nothing_while_a_slice_is_killed(
     ben.until(lambda: "@cleo" in ben.text("#rooms"))
     late.write("text", "@nobody hello")
     late.until(lambda: "@nobody" in late.text("#rooms") and "private-nobody" in late.text("#error"))
+    ben.write("text", "/notice 3 soon over")
+    ben.write("text", "/notice 600 dinner is ready")
+    for tab in (anna, ben):
+        tab.until(lambda tab=tab: tab.text("#log .notice:last-child span") == "dinner is ready")  # type: ignore[misc]
+    ben.write("text", "/notice 0 never")
+    ben.until(lambda: "1 to 86400 seconds" in ben.text("#error"))
+    for tab in (anna, ben):
+        tab.until_lines(told | {"ben dinner is ready"})
     if PICTURE in os.environ:
         anna.picture(Path(os.environ[PICTURE]))

@@ -148,6 +148,69 @@ async def test_pages_of_others_get_no_connection(
             assert page.receive_json()["kind"] == "rooms"
 
 
+async def test_a_notice_is_for_those_that_come_in_time(broker: shoal.Broker) -> None:
+    ida, jan, kim = [await opened(broker, person, f"{person}1") for person in ("ida", "jan", "kim")]
+    for one in (ida, jan):
+        await one.join("hall")
+    await ida.notify("hall", "the gate closes", "1", 600)
+    await ida.notify("hall", "now", "2", 1)
+    await ida.say("hall", "hello", "3")
+    async with broker.consume(jan.queue, window_messages=1) as inbox:
+        message = await inbox.get(timeout=WAIT_S)
+        assert message.body == b"the gate closes" and message.expires_ms == message.time_ms + 600_000
+    async with asyncio.timeout(WAIT_S):
+        while len(await broker.peek(ida.queue, 10)) != 2:
+            pass
+    await kim.join("hall")
+    gaps: list[shoal.Gap] = []
+    async with broker.consume([jan.queue, kim.queue], on_gap=gaps.append) as inbox:
+        assert sorted(await read(inbox, 4)) == ["hello", "hello", "the gate closes", "the gate closes"]
+    assert {(gap.queue, gap.first, gap.end, gap.why) for gap in gaps} == {
+        (one.queue, 2, 3, "expired") for one in (jan, kim)
+    }
+
+
+@pytest.mark.parametrize("seconds", [0, -1, 0.9, rooms.NOTICE_S_MAX + 1, float("nan"), "60", None, True, [60]])
+async def test_a_notice_without_a_time_that_fits_is_refused(broker: shoal.Broker, seconds: object) -> None:
+    leo = await opened(broker, "leo", "l1")
+    await leo.join("attic")
+    with pytest.raises(rooms.BadTime, match="1 to 86400 seconds"):
+        await leo.notify("attic", "x", "1", seconds)
+    assert await broker.peek(leo.queue, 1) == []
+
+
+@pytest.mark.filterwarnings("ignore:Using `httpx`")
+async def test_a_page_is_told_until_when_a_notice_is_valid(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from starlette.testclient import TestClient
+
+    def told(page: Any, kind: str) -> Any:
+        while (event := page.receive_json())["kind"] != kind:
+            pass
+        return event
+
+    monkeypatch.syspath_prepend(EXAMPLES / "chat")
+    with (
+        TestClient(load(EXAMPLES / "chat" / "server.py").application(cluster.redirector)) as client,
+        client.websocket_connect("/chat?person=mia&tab=m1", headers=HERE) as page,
+    ):
+        page.send_json({"do": "join", "room": "porch"})
+        page.send_json({"do": "notify", "room": "porch", "text": "x", "id": "1", "seconds": "soon"})
+        assert told(page, "error") == {
+            "kind": "error",
+            "text": "a notice is valid for 1 to 86400 seconds, not soon",
+            "id": "1",
+        }
+        page.send_json({"do": "notify", "room": "porch", "text": "x", "id": "2"})
+        assert told(page, "error")["id"] == "2"
+        page.send_json({"do": "notify", "room": "porch", "text": "for a minute", "id": "3", "seconds": 60})
+        notice = told(page, "message")
+        assert notice["text"] == "for a minute" and notice["until"] == notice["at"] + 60_000
+        page.send_json({"do": "say", "room": "porch", "text": "for ever", "id": "4"})
+        assert "until" not in told(page, "message")
+
+
 async def test_people_come_and_go(broker: shoal.Broker) -> None:
     eve, fay = await opened(broker, "eve", "e1"), await opened(broker, "fay", "f1")
     for one in (eve, fay):

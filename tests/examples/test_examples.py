@@ -38,6 +38,7 @@ SAID = {
         "here-cleo joined",
         "here-anna is gone",
         "here-cleo left",
+        "board: anna went offline",
     ],
     "friendship": [
         "anna asks ben",

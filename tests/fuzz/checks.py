@@ -19,6 +19,7 @@ from shoal_slice_node.core.turns import finish
 from tests.fuzz.given import Holder, Way
 from tests.fuzz.node import Node
 from tests.fuzz.owed import Life
+from tests.fuzz.watching import used_bytes
 
 _ALL = 1 << 40
 
@@ -58,6 +59,7 @@ class Checks:
                     out[offset] = entry.attachment
                     holder = Holder(entry.attachment, entry.lease)
                     if offset not in held:
+                        self._node.owed.deliveries.check_given(life, stream.key, offset)
                         handle = entry.attachment.handle
                         given.gave(life, stream.key, offset, holder, entry.attachment.session.number, handle)
                         held = given.holds(life, stream.key)
@@ -167,6 +169,7 @@ class Checks:
         everyone = {*sessions, *dispatcher.attaching.closing}
         attached = ATTACHMENT_BYTES * sum(len(session.by_queue) for session in everyone)
         attached += sum(FEED_BYTES + STREAM_BYTES * len(feed.streams) for feed in dispatcher.feeds.values())
+        attached += used_bytes(node.node.watching)
         assert shares.attached.used_bytes == attached, f"attached: {shares.attached.used_bytes}, counted {attached}"
         spreads = dispatcher.growing.spreads.values()
         waiting = sum(len(grown.chunk) + GROWTH_BYTES for spread in spreads for grown in spread.chunks)
@@ -214,6 +217,9 @@ class Checks:
             sizes = sum(len(node.owed.keys[key].log[offset][0]) for key, offset in todo)
             assert (described.messages, described.body_bytes) == (len(todo), sizes), f"depth of {life.name!r}"
             assert described.binding_count == len(life.bound) and described.incarnation == life.incarnation
+            kept = node.owed.farewells.kept.get(life.name)
+            shown = (described.farewell.key, described.farewell.after_s) if described.HasField("farewell") else None
+            assert shown == (kept and (kept.key, kept.after_s)), f"farewell of {life.name!r}"
             peeked = [
                 (delivery.key, offset)
                 for delivery in finish(peek(node.state, life.queue_id, _ALL, _ALL))

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -162,7 +164,13 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     assert await run("bind", "anna", "room", "--start", "last=3") == {"queue": "anna", "offsets": {"room": 1}}
     told = await run("farewell", "anna", "room", "went offline", "--after-s", "600")
     assert told == {"queue": "anna", "key": "room", "after_s": 600}
+    bye = (await run("describe", "anna"))["farewell"]
+    assert isinstance(bye, dict) and bye.pop("due_ms") > time.time() * 1000
+    assert bye == {"key": "room", "after_s": 600}
+    _, described, _ = await shoal("describe", "anna", at=cluster)
+    assert re.search(r"farewell +to room, 600 s after the last session has left: at 20[-0-9T:]+Z\n", described)
     assert await run("farewell", "anna", "--take-back") == {"queue": "anna", "key": None, "after_s": 0}
+    assert (await run("describe", "anna"))["farewell"] is None
     assert (await run("farewell", "one", "nobody", "bye"))["after_s"] == 0
     watched = await run("watch", "members", "room", "-n", "1")
     assert (watched["event"], watched["members"]) == ("members", {"anna": False})
@@ -187,6 +195,8 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     gone = "ben full 1 to 2 are gone: dropped\n"
     assert await shoal("tail", "ben", "-n", "1", at=cluster) == (0, "ben full 3 three\n", gone)
     assert (await run("publish", "full", "an hour", "--ttl", "3600"))["offset"] == 4
+    once = ("publish", "full", "once", "--idempotency-key", "4711")
+    assert (await run(*once))["offset"] == (await run(*once))["offset"] == 5
     following = asyncio.create_task(shoal("tail", "anna", at=cluster))
     async with asyncio.timeout(WAIT_S):
         while not (await run("describe", "anna"))["attached_sessions"]:

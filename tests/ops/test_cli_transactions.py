@@ -100,6 +100,19 @@ async def test_a_line_takes_what_the_command_takes(tmp_path: Path, real_redirect
         "exclusive": "oldest",
     }
     assert found["messages"] == 0
+    file.write_text(
+        "bind {cli-jobs}q {cli-jobs}notices\n"
+        "configure {cli-jobs}news --capacity-messages 5 --policy drop_oldest\n"
+        "publish {cli-jobs}notices gone --ttl 0.001\n"
+        "publish {cli-jobs}notices here --ttl 3600\n"
+    )
+    code, _, error = await shoal("transaction", str(file), at=real_redirector)
+    assert (code, error) == (0, "")
+    gone = "{cli-jobs}q {cli-jobs}notices 1 to 1 are gone: expired\n"
+    pulled = (0, "{cli-jobs}q {cli-jobs}notices 2 here\n", gone)
+    assert await shoal("pull", "{cli-jobs}q", at=real_redirector) == pulled
+    _, told, _ = await shoal("describe", "--key", "{cli-jobs}news", at=real_redirector)
+    assert re.search(r"policy +drop_oldest\n", told)
 
 
 @pytest.mark.parametrize(
@@ -115,8 +128,10 @@ async def test_a_line_takes_what_the_command_takes(tmp_path: Path, real_redirect
         ("publish a 'x", "line 1: it cannot be read: No closing quotation"),
         ("bind q a --start never", "line 1: Invalid value for '--start': never is not one of now"),
         ("ack q a x", "line 1: x names no offsets"),
-        ("ack q a 3-2", "line 1: offsets 3 to 3 hold none"),
-        ("ack q a 0", "line 1: offsets 0 to 1 hold none"),
+        ("ack q a 3-2", "line 1: 3-2 holds no offset"),
+        ("ack q a 0", "line 1: 0 holds no offset"),
+        (f"ack q a {'9' * 5000}", "names no offsets"),
+        ("ack q a 1-9999999999999999999", "line 1: offset"),
         ("declare q --expires-after-s soon", "line 1: Invalid value for '--expires-after-s'"),
         ("configure a --history-messages -1", "line 1: Invalid value for '--history-messages'"),
         ("configure a --history-messages 9 --capacity-messages 9", "line 1: capacity_messages"),
@@ -125,6 +140,12 @@ async def test_a_line_takes_what_the_command_takes(tmp_path: Path, real_redirect
         ("publish a b --live", "line 1: No such option: --live"),
         ("publish a b --at localhost", "line 1: No such option: --at"),
         ("publish a b --not-before soon", "line 1: Invalid value: 'soon' is no time"),
+        ("publish a b --ttl soon", "line 1: Invalid value for '--ttl'"),
+        ("publish a b --ttl 0", "line 1: ttl"),
+        ("publish a b --ttl -1", "line 1: ttl"),
+        ("publish a b --ttl nan", "line 1: ttl"),
+        ("publish a b --ttl 1e12", "line 1: ttl"),
+        ("configure a --policy all", "line 1: Invalid value for '--policy'"),
         ("declare q --exclusive yes", "line 1: Invalid value for '--exclusive'"),
         ("declare q --max-deliveries -1", "line 1: Invalid value for '--max-deliveries'"),
         ("declare q --help", "line 1: No such option: --help"),

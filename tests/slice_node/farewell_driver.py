@@ -12,9 +12,11 @@ from shoal_slice_node.core.apply.records import (
 )
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.invariants.walk import check_tables
+from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.rows.farewell_row import FAREWELLS, decode_counts
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
+from shoal_slice_node.core.turns import finish
 
 from .core_driver import PARTITIONS, CoreDriver, bind, declare, farewell
 from .memory_base import MemoryBase
@@ -56,6 +58,14 @@ class Driver(CoreDriver):
     def kept(self) -> tuple[int, int]:
         """Farewells that are kept, letters included, and their bytes."""
         return decode_counts(self.tables.meta.get(FAREWELLS))
+
+    def described(self, queue: str) -> tuple[str, int, int] | None:
+        """What a describe says of a queue's farewell: key, seconds, when it is due; None: it has none."""
+        work = requests.describe(self.node, wire.Describe(queues=[queue.encode()]))
+        (found,) = finish(work()).description.queues
+        if not found.HasField("farewell"):
+            return None
+        return found.farewell.key.decode(), found.farewell.after_s, found.farewell.due_ms
 
     def refused(self, step: wire.Step) -> Exception:
         (refusal,) = self.change(step).steps[0].refusals

@@ -96,6 +96,20 @@ async def test_figures_tell_what_came_back_and_what_waits_for_its_time(channel: 
     async with asyncio.timeout(30):
         while (found := await admin.Figures(wire.FiguresRequest())).counters.dead_nacked != 2:  # noqa: ASYNC110 - not signalled
             await asyncio.sleep(0.01)
+    await stub.Declare(slice_pb2.DeclareRequest(queue=b"r"))
+    farewell = slice_pb2.FarewellRequest(queue=b"r", key=b"k", chunk=Chunk(bodies=[b"bye"]), after_s=3600)
+    await stub.Farewell(farewell)
+    async with asyncio.timeout(30):
+        while not (found := await admin.Figures(wire.FiguresRequest())).farewells:  # noqa: ASYNC110 - not signalled
+            await asyncio.sleep(0.01)
+    assert (found.farewells, found.farewell_bytes) == (1, len(b"k") + farewell.chunk.ByteSize())
+    assert (found.counters.farewells_said, found.counters.farewells_refused) == (0, 0)
+    farewell.after_s = 0
+    await stub.Farewell(farewell)
+    async with asyncio.timeout(30):
+        while not (found := await admin.Figures(wire.FiguresRequest())).counters.farewells_said:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    assert (found.counters.farewells_said, found.farewells, found.farewell_bytes) == (1, 0, 0)
     counters = found.counters
     assert (counters.nacks, counters.ack_timeouts, counters.acks) == (2, 0, 0)
     assert (counters.dead_nacked, counters.dead_timed_out, counters.dead_left) == (2, 0, 0)

@@ -106,7 +106,7 @@ async def test_an_import_whose_answers_are_not_read_ends(tmp_path: Path, monkeyp
         await call.write(chunk(1, REFUSED))
         await call.done_writing()
         error = await errors.get()
-        assert isinstance(error, DeadlineExceeded) and "the client read nothing for 0.3 s" in error.message
+        assert isinstance(error, DeadlineExceeded) and "the client read nothing for 0." in error.message
         assert len((await call.read()).refusals) == 450, "what was written comes all the same"
         with pytest.raises(grpc.aio.AioRpcError):
             await call.read()

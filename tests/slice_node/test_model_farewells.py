@@ -9,15 +9,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.options import KeyOptions
+from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import Kind, encode_ownership
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.invariants.checksums import checksums
 from shoal_slice_node.core.invariants.walk import check_tables
+from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.rows.log_row import chunk_of
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
@@ -225,6 +228,25 @@ class FarewellMachine(RuleBasedStateMachine):
         problems = list(check_tables(self.delta, local_known=False))
         assert not problems, "\n".join(map(str, problems))
 
+    @invariant()
+    @precondition(lambda self: hasattr(self, "core"))
+    def describe_says_what_is_kept_and_when_it_is_due(self) -> None:
+        node = self.core.node
+        answer = finish(requests.describe(node, wire.Describe(queues=[queue.encode() for queue in QUEUES]))())
+        for found in answer.description.queues:
+            kept = self.kept.get(found.queue.decode())
+            assert found.exists == (kept is not None)
+            assert found.HasField("farewell") == (kept is not None and kept.farewell is not None)
+            if kept is not None and kept.farewell is not None:
+                _, key, after_s = kept.farewell
+                shown = found.farewell
+                assert (shown.key.decode(), shown.after_s) == (key, after_s)
+                if kept.said is None or not node.wall_ms:
+                    assert shown.due_ms == 0
+                else:
+                    end_ms = node.now_ms + after_s * 1000 if kept.said.end_ms is None else kept.said.end_ms
+                    assert shown.due_ms == node.wall_ms + end_ms - node.now_ms
+
     def teardown(self) -> None:
         if not hasattr(self, "core"):
             return
@@ -245,5 +267,5 @@ class FarewellMachine(RuleBasedStateMachine):
         assert finish(checksums(again.state.tables)) == finish(checksums(self.delta)), "replay gives other tables"
 
 
-TestFarewells = FarewellMachine.TestCase
+TestFarewells = pytest.mark.timeout(600)(FarewellMachine.TestCase)
 TestFarewells.settings = settings(RUNS, max_examples=150)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal.core.known_queues import same_life
-from shoal.messages import BindingDescription, KeyDescription, QueueDescription
+from shoal.core.pages import readable
+from shoal.messages import BindingDescription, FarewellDescription, KeyDescription, QueueDescription
 from shoal_contract.names import Name, text
 from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
@@ -17,6 +18,8 @@ def merge_descriptions(
     """Returns one description of the queue. `parts`: one of each slice, that of the `home` included, which says whether
     the queue exists and in which life."""
     present = living_parts(parts, home)
+    kept = home.farewell
+    farewell = FarewellDescription(readable(kept.key), kept.after_s, kept.due_ms) if home.HasField("farewell") else None
     return QueueDescription(
         queue=name,
         exists=home.exists,
@@ -27,6 +30,7 @@ def merge_descriptions(
         oldest_ms=min((part.oldest_ms for part in present if part.oldest_ms), default=0),
         attached_sessions=max((part.attached_sessions for part in present), default=0),
         bindings=tuple(_binding(binding) for part in present for binding in part.bindings),
+        farewell=farewell,
     )
 
 

@@ -13,6 +13,7 @@ from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import TooLarge, check_at_most
 from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_BYTES_MAX, CHUNK_MESSAGES_MAX, FAREWELL_BYTES_MAX
 from shoal_contract.names import Name
+from shoal_contract.wire.common_pb2 import Chunk
 
 
 def single(
@@ -34,6 +35,12 @@ def single(
             what = f"body and headers for key {name!r}: {size_bytes} bytes; the limit is {CHUNK_BYTES_MAX}"
             raise TooLarge(what, subject="chunk bytes", limit=CHUNK_BYTES_MAX, value=size_bytes)
     return PublishSingles(name, key, data, fields, size_bytes, terms, deadline, waiter)
+
+
+def chunk_of(bodies: Iterable[Body], headers: Iterable[Mapping[str, Body] | None]) -> Chunk:
+    """Returns a chunk as a message. Raises TypeError, TooLarge, Malformed."""
+    checked = check_bodies(bodies)
+    return Chunk.FromString(encode_chunk(checked, check_headers_of_each(headers, len(checked))))
 
 
 def farewell_chunk(body: Body, headers: Mapping[str, Body] | None) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -51,6 +52,16 @@ class FakeFarewells:
         old = self.kept.pop(queue, None)
         if old is not None:
             old.stop()
+
+    def describe(self, queue: bytes, description: wire.QueueDescription) -> None:
+        """Adds a queue's farewell to its description, if it has one."""
+        kept = self.kept.get(queue)
+        if kept is None:
+            return
+        description.farewell.key, description.farewell.after_s = kept.key, kept.after_s
+        if kept.timer is not None:
+            left_s = kept.timer.when() - asyncio.get_running_loop().time()
+            description.farewell.due_ms = round((time.time() + left_s) * 1000)
 
     def look(self) -> None:
         """Begins and ends times. Must be called when sessions consume other queues than before, and after changes."""

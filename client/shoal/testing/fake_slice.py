@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from os import urandom
 from typing import Any
 
 from shoal.core.refusals import no_such_queue
@@ -15,8 +16,8 @@ from shoal.testing.fake_admin import FakeAdmin
 from shoal.testing.fake_state import FakeState, refused_first
 from shoal.testing.fake_watch import FakeWatches
 from shoal_contract.chunk import parse_chunk
-from shoal_contract.errors import Conflict, ShoalError
-from shoal_contract.limits import PULL_LEASE_MS_MAX, WINDOW_MESSAGES_DEFAULT
+from shoal_contract.errors import Conflict, ShoalError, from_wire
+from shoal_contract.limits import PRODUCER_BYTES, PULL_LEASE_MS_MAX, WINDOW_MESSAGES_DEFAULT
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_runtime.tasks import Tasks
@@ -128,6 +129,29 @@ class FakeSlice:
         """Serves one watch."""
         async for response in self.watches.stream(request):
             yield response
+
+    async def Publish(  # noqa: N802 - gRPC's name
+        self, request: wire.PublishRequest, context: object
+    ) -> wire.PublishResponse:
+        """Publishes a chunk; a repeat of a producer's number gets the first answer. Raises NotOwner, and what refused
+        it."""
+        self.state.check_owner(request.key)
+        publishes = wire.Publishes(
+            keys=[request.key],
+            chunks=[request.chunk.SerializeToString()],
+            mandatory=request.mandatory,
+            ttl_ms=request.ttl_ms,
+            not_before_ms=request.not_before_ms,
+            live=request.live,
+        )
+        change = wire.Change(steps=[wire.Step(publishes=publishes)]).SerializeToString()
+        producer, sequence = (request.producer, request.sequence) if request.producer else (urandom(PRODUCER_BYTES), 1)
+        outcome = wire.Outcome.FromString(self.state.change(producer, sequence, sequence - 1, change)).steps[0]
+        if outcome.refusals:
+            raise from_wire(outcome.refusals[0].error)
+        self.pump()
+        await self.answering.wait()
+        return wire.PublishResponse(offset=outcome.offsets[0], queues=outcome.queues[0])
 
     async def Pull(self, request: wire.PullRequest, context: object) -> wire.PullResponse:  # noqa: N802 - gRPC's name
         """Takes messages for a lease. Raises NoSuchQueue; Conflict for an exclusive queue that a session consumes."""

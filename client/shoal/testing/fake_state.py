@@ -506,6 +506,7 @@ class FakeState:
             description.attached_sessions = int(self.used(queue))
             description.options.CopyFrom(found.options.to_wire())
             description.incarnation = found.incarnation if self.queues.knows_incarnations else 0
+            self.farewells.describe(queue, description)
         for name, key in self.keys.items():
             binding = key.bindings.get(queue)
             if binding is not None:

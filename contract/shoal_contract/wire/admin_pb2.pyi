@@ -78,6 +78,8 @@ class FiguresResponse(_message.Message):
     LETTERS_WAITING_FIELD_NUMBER: _builtins.int
     DELAYED_PUBLISHES_FIELD_NUMBER: _builtins.int
     DELAYED_BYTES_FIELD_NUMBER: _builtins.int
+    FAREWELLS_FIELD_NUMBER: _builtins.int
+    FAREWELL_BYTES_FIELD_NUMBER: _builtins.int
     slice: _builtins.str
     node: _builtins.str
     epoch: _builtins.int
@@ -125,6 +127,9 @@ class FiguresResponse(_message.Message):
     delayed_publishes: _builtins.int
     """Publishes that wait for their time, and the bytes of their chunks, with headers."""
     delayed_bytes: _builtins.int
+    farewells: _builtins.int
+    """Farewells that are kept, and the bytes of their keys and messages. Those on their way to other slices count."""
+    farewell_bytes: _builtins.int
     @_builtins.property
     def journal(self) -> Global___JournalFigures: ...
     @_builtins.property
@@ -176,10 +181,12 @@ class FiguresResponse(_message.Message):
         letters_waiting: _builtins.int = ...,
         delayed_publishes: _builtins.int = ...,
         delayed_bytes: _builtins.int = ...,
+        farewells: _builtins.int = ...,
+        farewell_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "counters", b"counters", "journal", b"journal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_queues", b"attached_queues", "bindings", b"bindings", "body_bytes", b"body_bytes", "checkpoint", b"checkpoint", "checkpointer_resident_bytes", b"checkpointer_resident_bytes", "checkpointer_restarts", b"checkpointer_restarts", "core", b"core", "counters", b"counters", "delayed_bytes", b"delayed_bytes", "delayed_publishes", b"delayed_publishes", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "epoch", b"epoch", "incarnation", b"incarnation", "journal", b"journal", "keys", b"keys", "lease_remaining_ms", b"lease_remaining_ms", "letters_waiting", b"letters_waiting", "loop_longest_step_us", b"loop_longest_step_us", "map_version", b"map_version", "memory", b"memory", "messages", b"messages", "node", b"node", "partitions", b"partitions", "queues", b"queues", "refused", b"refused", "resident_bytes", b"resident_bytes", "sessions", b"sessions", "silent_bindings", b"silent_bindings", "slice", b"slice", "time_ms", b"time_ms", "trouble", b"trouble", "uptime_ms", b"uptime_ms", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_queues", b"attached_queues", "bindings", b"bindings", "body_bytes", b"body_bytes", "checkpoint", b"checkpoint", "checkpointer_resident_bytes", b"checkpointer_resident_bytes", "checkpointer_restarts", b"checkpointer_restarts", "core", b"core", "counters", b"counters", "delayed_bytes", b"delayed_bytes", "delayed_publishes", b"delayed_publishes", "disk_bytes", b"disk_bytes", "disk_free_bytes", b"disk_free_bytes", "epoch", b"epoch", "farewell_bytes", b"farewell_bytes", "farewells", b"farewells", "incarnation", b"incarnation", "journal", b"journal", "keys", b"keys", "lease_remaining_ms", b"lease_remaining_ms", "letters_waiting", b"letters_waiting", "loop_longest_step_us", b"loop_longest_step_us", "map_version", b"map_version", "memory", b"memory", "messages", b"messages", "node", b"node", "partitions", b"partitions", "queues", b"queues", "refused", b"refused", "resident_bytes", b"resident_bytes", "sessions", b"sessions", "silent_bindings", b"silent_bindings", "slice", b"slice", "time_ms", b"time_ms", "trouble", b"trouble", "uptime_ms", b"uptime_ms", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -318,6 +325,8 @@ class Counters(_message.Message):
     DEAD_NACKED_FIELD_NUMBER: _builtins.int
     DEAD_TIMED_OUT_FIELD_NUMBER: _builtins.int
     DEAD_LEFT_FIELD_NUMBER: _builtins.int
+    FAREWELLS_SAID_FIELD_NUMBER: _builtins.int
+    FAREWELLS_REFUSED_FIELD_NUMBER: _builtins.int
     declares: _builtins.int
     binds: _builtins.int
     """Keys bound and unbound, repeats included."""
@@ -344,6 +353,11 @@ class Counters(_message.Message):
     """
     dead_timed_out: _builtins.int
     dead_left: _builtins.int
+    farewells_said: _builtins.int
+    """Farewells that were published, or set out for another slice; and those that were refused because farewells take as many bytes as they
+    may.
+    """
+    farewells_refused: _builtins.int
     def __init__(
         self,
         *,
@@ -363,10 +377,12 @@ class Counters(_message.Message):
         dead_nacked: _builtins.int = ...,
         dead_timed_out: _builtins.int = ...,
         dead_left: _builtins.int = ...,
+        farewells_said: _builtins.int = ...,
+        farewells_refused: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_timeouts", b"ack_timeouts", "acks", b"acks", "binds", b"binds", "chunks", b"chunks", "dead_left", b"dead_left", "dead_nacked", b"dead_nacked", "dead_timed_out", b"dead_timed_out", "declares", b"declares", "deliveries", b"deliveries", "drops", b"drops", "expired", b"expired", "nacks", b"nacks", "publishes", b"publishes", "purges", b"purges", "refusals", b"refusals", "unbinds", b"unbinds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_timeouts", b"ack_timeouts", "acks", b"acks", "binds", b"binds", "chunks", b"chunks", "dead_left", b"dead_left", "dead_nacked", b"dead_nacked", "dead_timed_out", b"dead_timed_out", "declares", b"declares", "deliveries", b"deliveries", "drops", b"drops", "expired", b"expired", "farewells_refused", b"farewells_refused", "farewells_said", b"farewells_said", "nacks", b"nacks", "publishes", b"publishes", "purges", b"purges", "refusals", b"refusals", "unbinds", b"unbinds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

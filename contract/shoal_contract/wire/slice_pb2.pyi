@@ -1301,6 +1301,7 @@ class QueueDescription(_message.Message):
     ATTACHED_SESSIONS_FIELD_NUMBER: _builtins.int
     BINDINGS_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
+    FAREWELL_FIELD_NUMBER: _builtins.int
     queue: _builtins.bytes
     exists: _builtins.bool
     """False: this slice has no part of the queue, the rest is empty."""
@@ -1319,6 +1320,10 @@ class QueueDescription(_message.Message):
     def options(self) -> _common_pb2.QueueOptions: ...
     @_builtins.property
     def bindings(self) -> _containers.RepeatedCompositeFieldContainer[Global___BindingDescription]: ...
+    @_builtins.property
+    def farewell(self) -> Global___FarewellDescription:
+        """Not there: the queue has no farewell, or this slice is not its home."""
+
     def __init__(
         self,
         *,
@@ -1332,14 +1337,44 @@ class QueueDescription(_message.Message):
         attached_sessions: _builtins.int = ...,
         bindings: _abc.Iterable[Global___BindingDescription] | None = ...,
         incarnation: _builtins.int = ...,
+        farewell: Global___FarewellDescription | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["farewell", b"farewell", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_sessions", b"attached_sessions", "binding_count", b"binding_count", "bindings", b"bindings", "body_bytes", b"body_bytes", "exists", b"exists", "incarnation", b"incarnation", "messages", b"messages", "oldest_ms", b"oldest_ms", "options", b"options", "queue", b"queue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_sessions", b"attached_sessions", "binding_count", b"binding_count", "bindings", b"bindings", "body_bytes", b"body_bytes", "exists", b"exists", "farewell", b"farewell", "incarnation", b"incarnation", "messages", b"messages", "oldest_ms", b"oldest_ms", "options", b"options", "queue", b"queue"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QueueDescription: _TypeAlias = QueueDescription  # noqa: Y015
+
+@_typing.final
+class FarewellDescription(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    AFTER_S_FIELD_NUMBER: _builtins.int
+    DUE_MS_FIELD_NUMBER: _builtins.int
+    key: _builtins.bytes
+    """Where it is published, and for how long no session must have consumed the queue before."""
+    after_s: _builtins.int
+    due_ms: _builtins.int
+    """When that is by the leader's clock, if no session consumes the queue until then: a tick later, and later still where very many queues
+    wait. 0: a session consumes the queue now, or the leader has just begun to lead.
+    """
+    def __init__(
+        self,
+        *,
+        key: _builtins.bytes = ...,
+        after_s: _builtins.int = ...,
+        due_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_s", b"after_s", "due_ms", b"due_ms", "key", b"key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FarewellDescription: _TypeAlias = FarewellDescription  # noqa: Y015
 
 @_typing.final
 class BindingDescription(_message.Message):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -21,9 +21,9 @@ from typer.exceptions import TyperException
 
 import shoal
 from shoal_ops import output
-from shoal_ops.arguments import Key, Queue
 from shoal_ops.commands.verbs import connect
 from shoal_ops.limits import TRANSACTION_FILE_BYTES_MAX
+from shoal_ops.offsets import parse_offsets
 from shoal_ops.starts import parse_start
 from shoal_ops.times import checked_time
 
@@ -39,24 +39,14 @@ class _Told(NamedTuple):
     text: Callable[[], str]
 
 
-def ack(
-    queue: Queue,
-    key: Key,
-    offsets: Annotated[list[str], typer.Argument(metavar="OFFSET or FIRST-LAST", show_default=False)],
-) -> None:
-    """Names what a line of acks takes: the command line has no such command."""
-
-
 def _parsers(commands: typer.Typer) -> dict[str, TyperCommand]:
     """Returns the parser of each verb of a file: that of the command, without the options that say how it is called,
     and without `--live`."""
-    acks = typer.Typer()
-    acks.command()(ack)
     group = typer.main.get_command(commands)
     assert isinstance(group, TyperGroup)
     parsers: dict[str, TyperCommand] = {}
     for verb in _VERBS:
-        parser = typer.main.get_command(acks) if verb == "ack" else group.commands[verb]
+        parser = group.commands[verb]
         assert isinstance(parser, TyperCommand)
         parser.params = [param for param in parser.params if param.name not in _NOT_IN_FILES]
         parser.add_help_option = False
@@ -144,7 +134,9 @@ def _declare(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
 
 
 def _configure(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
-    options = shoal.KeyOptions(line.history_messages, line.history_age_s, line.capacity_messages, line.capacity_bytes)
+    options = shoal.KeyOptions(
+        line.history_messages, line.history_age_s, line.capacity_messages, line.capacity_bytes, line.policy.value
+    )
     transaction.configure(line.keys, options)
     values = {"configured": line.keys, "options": asdict(options)}
     return _Told(lambda: values, lambda: f"configured {_names(line.keys)}")
@@ -167,7 +159,9 @@ def _publish(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
         not_before = checked_time(line.not_before)
     except typer.BadParameter as error:
         raise shoal.Malformed(error.format_message(), subject="not_before") from None
-    result = transaction.publish(line.key, line.body.encode(), mandatory=line.mandatory, not_before=not_before)
+    result = transaction.publish(
+        line.key, line.body.encode(), mandatory=line.mandatory, not_before=not_before, ttl=line.ttl
+    )
 
     def text() -> str:
         key, receipt = output.shown(line.key), result.value
@@ -181,21 +175,13 @@ def _publish(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
 
 
 def _ack(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
-    done = [shoal.Done(line.key, *_range(text)) for text in line.offsets]
+    done = parse_offsets(line.key, line.offsets)
     transaction.ack_done(line.queue, done)
     messages = sum(one.end - one.first for one in done)
     values = {"queue": line.queue, "key": line.key, "messages": messages}
     return _Told(
         lambda: {"acked": values}, lambda: f"acked {output.count(messages, 'message')} of {_names([line.key])}"
     )
-
-
-def _range(text: str) -> tuple[int, int]:
-    """Returns the first offset of OFFSET or FIRST-LAST, and the one behind the last. Raises Malformed."""
-    first, dash, last = text.partition("-")
-    if not all(one.isascii() and one.isdigit() for one in (first, last if dash else first)):
-        raise shoal.Malformed(f"{output.shown(text)} names no offsets: give OFFSET or FIRST-LAST", subject="offsets")
-    return int(first), int(last if dash else first) + 1
 
 
 def _offsets(verb: str, what: str, queue: str, result: shoal.TransactionResult[dict[Any, int]]) -> _Told:

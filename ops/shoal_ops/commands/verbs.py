@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime
+from datetime import UTC, datetime
 
 import shoal
 from shoal_ops import output
@@ -48,12 +48,21 @@ async def publish(
     live: bool,
     not_before: datetime | float | None,
     ttl: float | None,
+    idempotency_key: str | None,
     as_json: bool,
 ) -> None:
     """Publishes one message. `body` None: all of standard input."""
     data = await asyncio.to_thread(sys.stdin.buffer.read) if body is None else body.encode()
     async with connect(at) as broker:
-        receipt = await broker.publish(key, data, mandatory=mandatory, not_before=not_before, live=live, ttl=ttl)
+        receipt = await broker.publish(
+            key,
+            data,
+            mandatory=mandatory,
+            not_before=not_before,
+            live=live,
+            ttl=ttl,
+            idempotency_key=idempotency_key,
+        )
     if as_json:
         output.say_json(receipt._asdict())
     elif receipt.delayed:
@@ -85,9 +94,9 @@ async def farewell(at: str, queue: str, key: str | None, body: str | None, after
 async def pull(at: str, queue: str, messages: int, peek: bool, as_json: bool) -> None:
     """Prints messages before it acks them, so that messages lost in a broken pipe are delivered again."""
     async with connect(at) as broker:
-        found = await (broker.peek(queue, messages) if peek else broker.pull(queue, messages, on_gap=_tell_gap))
+        found = await (broker.peek(queue, messages) if peek else broker.pull(queue, messages, on_gap=tell_gap))
         for message in found:
-            _tell_message(message, as_json)
+            tell_message(message, as_json)
         if not peek:
             await broker.ack(*found)
             await broker.flush()
@@ -97,10 +106,10 @@ async def tail(at: str, queues: Sequence[str], messages: int | None, ack: bool, 
     """Prints messages until `messages` of them came; with None, for ever."""
     if len(queues) > TAIL_QUEUES_MAX:
         raise shoal.BadCall(f"{len(queues)} queues to follow; the limit is {TAIL_QUEUES_MAX}")
-    async with connect(at) as broker, broker.consume(queues, on_gap=_tell_gap) as inbox:
+    async with connect(at) as broker, broker.consume(queues, on_gap=tell_gap) as inbox:
         seen = 0
         async for message in inbox:
-            _tell_message(message, as_json)
+            tell_message(message, as_json)
             if ack:
                 await message.ack()
             seen += 1
@@ -117,7 +126,8 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
         raise shoal.NoSuchQueue(text, subject=shown)
     if as_json:
         as_text = {"dead_letter": output.plain(found.options.dead_letter)}
-        output.say_json(asdict(found) | {"options": asdict(found.options) | as_text})
+        farewell = found.farewell and asdict(found.farewell) | {"key": output.plain(found.farewell.key)}
+        output.say_json(asdict(found) | {"options": asdict(found.options) | as_text, "farewell": farewell})
         return
     options = found.options
     told = {
@@ -130,6 +140,8 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
     if options.max_deliveries:
         told["deliveries at most"] = str(options.max_deliveries)
         told["dead-letter key"] = output.shown(options.dead_letter) or "none: then they are dropped"
+    if found.farewell is not None:
+        told["farewell"] = _farewell_text(found.farewell)
     output.facts(
         told
         | {"backlog messages": found.messages, "backlog bytes": found.body_bytes}
@@ -138,6 +150,14 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
     rows = [(output.shown(one.key), one.start, one.cursor, one.end or "bound", one.messages) for one in found.bindings]
     if rows:
         output.table(("key", "start", "cursor", "end", "backlog"), rows)
+
+
+def _farewell_text(kept: shoal.FarewellDescription) -> str:
+    """Says where a farewell is published, and when."""
+    after = f"to {output.shown(kept.key)}, {kept.after_s} s after the last session has left"
+    if not kept.due_ms:
+        return after
+    return f"{after}: at {datetime.fromtimestamp(kept.due_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
 
 
 async def describe_key(at: str, key: str, as_json: bool) -> None:
@@ -162,7 +182,8 @@ def _tell_offsets(queue: str, offsets: dict[str, int], what: str, as_json: bool)
         output.say(f"{shown}: {what} {offset}" if offset else f"{shown}: was not bound")
 
 
-def _tell_message(message: shoal.Message, as_json: bool) -> None:
+def tell_message(message: shoal.Message, as_json: bool) -> None:
+    """Prints one message: a line with its queue, key, offset and body, or one JSON object."""
     if not as_json:
         head = f"{output.shown(message.queue_bytes)} {output.shown(message.key_bytes)} {_place(message)}"
         output.say_exactly(f"{head} {output.body_text(message.body)}")
@@ -172,7 +193,7 @@ def _tell_message(message: shoal.Message, as_json: bool) -> None:
     output.say_json(found | output.body_json(message.body))
 
 
-def _tell_gap(gap: shoal.Gap) -> None:
+def tell_gap(gap: shoal.Gap) -> None:
     """Says on standard error what does not come, so that what comes can be piped on."""
     place = f"{output.shown(gap.queue_bytes)} {output.shown(gap.key_bytes)}"
     output.remark(f"{place} {gap.first} to {gap.end - 1} are gone: {gap.why}")

@@ -220,12 +220,12 @@ _LIVE = "only to those that consume now: nothing is stored, and it comes at most
 class DelayedMessage(MessageBody):
     mandatory: Annotated[bool, Field(description="Unroutable where no queue is bound")] = False
     not_before_ms: NotBefore = 0
+    ttl_ms: Ttl = 0
 
 
 class Publish(DelayedMessage):
     model_config = example(body="hello", headers={"from": "anna"})
     live: Annotated[bool, Field(description=_LIVE)] = False
-    ttl_ms: Ttl = 0
 
 
 class Sent(MessageBody):
@@ -413,6 +413,18 @@ class Binding(BaseModel):
     messages: Annotated[int, Field(description="backlog")]
 
 
+class KeptFarewell(BaseModel):
+    """Describes a queue's farewell, which is published once no session has consumed the queue for a time."""
+
+    model_config = example(key="group-7", after_s=30, due_ms=0)
+    key: str
+    key_encoded: str | None = None
+    after_s: Annotated[int, Field(description="for so many seconds no session must have consumed the queue")]
+    due_ms: Annotated[
+        int, Field(description="when that is if none comes until then, since 1970; 0: one consumes the queue now")
+    ]
+
+
 class Queue(BaseModel):
     model_config = ConfigDict(
         json_schema_extra={
@@ -432,6 +444,7 @@ class Queue(BaseModel):
                     "oldest_ms": 1_790_000_000_000,
                     "attached_sessions": 1,
                     "home": "s02",
+                    "farewell": {"key": "group-7", "after_s": 30, "due_ms": 0},
                 }
             ]
         }
@@ -445,6 +458,7 @@ class Queue(BaseModel):
     oldest_ms: Annotated[int, Field(description="when the oldest of it was published; 0: none")]
     attached_sessions: int
     home: Annotated[str, Field(description="the slice of its direct key")]
+    farewell: Annotated[KeptFarewell | None, Field(description="if it has one")] = None
 
 
 class Key(BaseModel):

@@ -246,6 +246,8 @@ FIGURES_EXAMPLE: Final = {
         "dead_nacked": 2,
         "dead_timed_out": 0,
         "dead_left": 0,
+        "farewells_said": 150,
+        "farewells_refused": 0,
     },
     "trouble": "",
     "version": "0.1.0",
@@ -259,5 +261,7 @@ FIGURES_EXAMPLE: Final = {
     "letters_waiting": 0,
     "delayed_publishes": 5,
     "delayed_bytes": 1000,
+    "farewells": 900,
+    "farewell_bytes": 50000,
 }
 """An example of `shoal.SliceFigures`, whose form the client defines."""

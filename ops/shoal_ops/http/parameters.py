@@ -4,16 +4,29 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import Depends, Path, Query, Request
+from fastapi import Depends, Header, Path, Query, Request
 
 from shoal_contract.arguments import PAGE_ITEMS
 from shoal_contract.errors import InvalidName
+from shoal_contract.limits import NAME_BYTES_MAX
 from shoal_ops.http import limits, names
 from shoal_ops.http.gateway import Gateway, of
 from shoal_runtime.http import query
 
 # FastAPI would run each dependency that is not async in a thread.
 TheGateway = Annotated[Gateway, Depends(of)]
+
+
+IdempotencyKey = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        min_length=1,
+        max_length=NAME_BYTES_MAX,
+        description="A repeat of this request with the same key stores nothing and gets the first answer, for a day.",
+        examples=["order-4711"],
+    ),
+]
 
 
 async def _queue(

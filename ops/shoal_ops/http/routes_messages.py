@@ -15,7 +15,7 @@ from shoal_contract.errors import Malformed, OutOfRange, ShoalError, Unavailable
 from shoal_contract.names import encode_name
 from shoal_ops.http import events, limits, messages, models, names
 from shoal_ops.http.gateway import Gateway
-from shoal_ops.http.parameters import KeyName, QueueName, TheGateway
+from shoal_ops.http.parameters import IdempotencyKey, KeyName, QueueName, TheGateway
 from shoal_runtime.http import problem
 from shoal_runtime.tasks import Tasks
 
@@ -23,7 +23,9 @@ router = APIRouter(tags=["messages"])
 
 
 @router.post("/v1/keys/{key}/messages", response_model=models.Receipt, response_model_exclude_none=True)
-async def publish(gateway: TheGateway, key: KeyName, message: models.Publish) -> models.Receipt:
+async def publish(
+    gateway: TheGateway, key: KeyName, message: models.Publish, idempotency_key: IdempotencyKey = None
+) -> models.Receipt:
     """Publishes one message to a key; durable when this answers, unless it is live."""
     receipt = await gateway.broker.publish(
         key,
@@ -32,14 +34,19 @@ async def publish(gateway: TheGateway, key: KeyName, message: models.Publish) ->
         mandatory=message.mandatory,
         not_before=time_of(message.not_before_ms),
         live=message.live,
-        ttl=_seconds(message.ttl_ms),
+        ttl=seconds_of(message.ttl_ms),
+        idempotency_key=idempotency_key,
     )
     return receipt_of(gateway, receipt)
 
 
 @router.post("/v1/keys/{key}/messages/batch", response_model=models.Receipt, response_model_exclude_none=True)
 async def publish_batch(
-    request: Request, gateway: TheGateway, key: KeyName, batch: models.PublishBatch
+    request: Request,
+    gateway: TheGateway,
+    key: KeyName,
+    batch: models.PublishBatch,
+    idempotency_key: IdempotencyKey = None,
 ) -> models.Receipt:
     """Publishes messages to one key, all or none, at consecutive offsets from the receipt's."""
     bodies = [messages.body_of(one.body, one.body_base64) for one in batch.messages]
@@ -52,14 +59,19 @@ async def publish_batch(
         mandatory=batch.mandatory,
         not_before=time_of(batch.not_before_ms),
         live=batch.live,
-        ttl=_seconds(batch.ttl_ms),
+        ttl=seconds_of(batch.ttl_ms),
+        idempotency_key=idempotency_key,
     )
     return receipt_of(gateway, receipt)
 
 
 @router.post("/v1/messages", response_model=models.Outcomes, response_model_exclude_none=True)
-async def publish_many(request: Request, gateway: TheGateway, many: models.PublishMany) -> models.Outcomes:
+async def publish_many(
+    request: Request, gateway: TheGateway, many: models.PublishMany, idempotency_key: IdempotencyKey = None
+) -> models.Outcomes:
     """Publishes messages to many keys, in order, each by itself; one outcome for each. Bad input publishes nothing."""
+    if idempotency_key is not None:
+        raise Malformed("Idempotency-Key is for publishes to one key: send these one by one", subject="idempotency-key")
     checked = [
         (
             names.given("key", one.key, one.key_encoded),
@@ -68,7 +80,7 @@ async def publish_many(request: Request, gateway: TheGateway, many: models.Publi
             one.mandatory,
             time_of(one.not_before_ms),
             one.live,
-            _seconds(one.ttl_ms),
+            seconds_of(one.ttl_ms),
         )
         for one in many.messages
     ]
@@ -87,7 +99,9 @@ async def publish_many(request: Request, gateway: TheGateway, many: models.Publi
 
 
 @router.post("/v1/queues/{queue}/messages", response_model=models.Receipt, response_model_exclude_none=True)
-async def send(gateway: TheGateway, queue: QueueName, message: models.Sent) -> models.Receipt:
+async def send(
+    gateway: TheGateway, queue: QueueName, message: models.Sent, idempotency_key: IdempotencyKey = None
+) -> models.Receipt:
     """Sends one message to this queue alone, by its direct key `@queue`. Answers Unroutable where there is no such
     queue."""
     receipt = await gateway.broker.send(
@@ -95,7 +109,8 @@ async def send(gateway: TheGateway, queue: QueueName, message: models.Sent) -> m
         messages.body_of(message.body, message.body_base64),
         headers=messages.headers_of(message.headers, message.headers_base64),
         live=message.live,
-        ttl=_seconds(message.ttl_ms),
+        ttl=seconds_of(message.ttl_ms),
+        idempotency_key=idempotency_key,
     )
     return receipt_of(gateway, receipt._replace(key=b"@" + queue))
 
@@ -236,7 +251,7 @@ def time_of(unix_ms: int) -> float | None:
     return unix_ms / 1000 if unix_ms else None
 
 
-def _seconds(milliseconds: int) -> float | None:
+def seconds_of(milliseconds: int) -> float | None:
     """Returns a time to live as the client takes it; None for 0: for ever."""
     return milliseconds / 1000 if milliseconds else None
 

@@ -48,6 +48,15 @@ async def describe_queue(gateway: TheGateway, queue: QueueName) -> models.Queue:
         oldest_ms=found.oldest_ms,
         attached_sessions=found.attached_sessions,
         home=await gateway.home_of(queue),
+        farewell=_farewell_of(found.farewell),
+    )
+
+
+def _farewell_of(kept: shoal.FarewellDescription | None) -> models.KeptFarewell | None:
+    if kept is None:
+        return None
+    return models.KeptFarewell(
+        **names.fields("key", encode_name(kept.key, "key")), after_s=kept.after_s, due_ms=kept.due_ms
     )
 
 

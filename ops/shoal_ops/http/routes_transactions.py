@@ -11,7 +11,7 @@ from shoal_contract.errors import Malformed
 from shoal_ops.http import messages, models, names
 from shoal_ops.http import models_transactions as forms
 from shoal_ops.http.parameters import TheGateway
-from shoal_ops.http.routes_messages import done_of, let_go, receipt_of, time_of
+from shoal_ops.http.routes_messages import done_of, let_go, receipt_of, seconds_of, time_of
 from shoal_ops.http.routes_queues import offsets_of, start_of
 
 router = APIRouter(tags=["transactions"])
@@ -80,6 +80,7 @@ def _publish(gateway: TheGateway, transaction: shoal.Transaction, message: forms
         headers=messages.headers_of(message.headers, message.headers_base64),
         mandatory=message.mandatory,
         not_before=time_of(message.not_before_ms),
+        ttl=seconds_of(message.ttl_ms),
     )
     return lambda: forms.Done(receipt=receipt_of(gateway, result.value))
 

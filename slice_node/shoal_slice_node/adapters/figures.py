@@ -18,6 +18,7 @@ from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.clock import now_ms
 from shoal_slice_node.adapters.limits import FIGURES_KEPT_S
 from shoal_slice_node.core.apply.counters import Counters
+from shoal_slice_node.core.rows import farewell_row
 from shoal_slice_node.core.rows.due_row import DELAYED, decode_counts
 from shoal_slice_node.core_choice import running_core
 from shoal_slice_node.storage.mapped_memory import resident_bytes
@@ -73,6 +74,7 @@ class Figures:
         state, store, journal = broker.state, broker.store, broker.journal
         tables = state.tables
         delayed = decode_counts(tables.meta.get(DELAYED))
+        farewells = farewell_row.decode_counts(tables.meta.get(farewell_row.FAREWELLS))
         return wire.FiguresResponse(
             slice=self._slice,
             node=self._node,
@@ -119,6 +121,8 @@ class Figures:
             letters_waiting=broker.dispatcher.registry.returns.letters.unsent,
             delayed_publishes=delayed.chunks,
             delayed_bytes=delayed.chunk_bytes,
+            farewells=farewells.rows,
+            farewell_bytes=farewells.message_bytes,
         )
 
     def _memory(self) -> list[wire.MemoryShare]:

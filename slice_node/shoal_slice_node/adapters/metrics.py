@@ -41,6 +41,8 @@ GAUGES: tuple[tuple[str, str, Value], ...] = (
     ("letters_waiting", "Dead letters not yet known to be on the slice of their key.", lambda f: f.letters_waiting),
     ("delayed_publishes", "Publishes that wait for their time, in chunks.", lambda f: f.delayed_publishes),
     ("delayed_bytes", "Bytes of their chunks, with headers.", lambda f: f.delayed_bytes),
+    ("farewells", "Farewells kept, those on their way to other slices included.", lambda f: f.farewells),
+    ("farewell_bytes", "Bytes of their keys and messages.", lambda f: f.farewell_bytes),
     ("journal_lsn", "LSN of the last durable record.", lambda f: f.journal.lsn),
     ("journal_applied_lsn", "LSN of the last applied record.", lambda f: f.journal.applied_lsn),
     ("journal_segments", "Segments kept.", lambda f: f.journal.segments),
@@ -77,6 +79,8 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("drops", "Queues dropped.", lambda f: f.counters.drops),
     ("purges", "Queues purged.", lambda f: f.counters.purges),
     ("expired", "Transient queues dropped because no session consumed them.", lambda f: f.counters.expired),
+    ("farewells_said", "Farewells published, or set out for another slice.", lambda f: f.counters.farewells_said),
+    ("farewells_refused", "Farewells refused for want of room.", lambda f: f.counters.farewells_refused),
     ("silent_bindings", "Bindings found that nothing would have served: a defect.", lambda f: f.silent_bindings),
     ("checkpointer_restarts", "How often the checkpointer died.", lambda f: f.checkpointer_restarts),
 )

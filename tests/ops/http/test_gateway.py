@@ -117,7 +117,14 @@ def test_a_queue_says_farewell(http: httpx.Client) -> None:
     ok(http.post("/v1/queues", json={"queues": ["bye-a", "bye-b"]}))
     ok(http.put("/v1/queues/bye-b/bindings/bye-1"))
     wanted = {"key": "bye-1", "body": "a went offline", "headers": {"who": "a"}}
+    assert "farewell" not in ok(http.get("/v1/queues/bye-a"))
     assert http.put("/v1/queues/bye-a/farewell", json=wanted | {"after_s": 86_400}).status_code == 204
+    kept = ok(http.get("/v1/queues/bye-a"))["farewell"]
+    assert kept.pop("due_ms") > (time.time() + 86_000) * 1000
+    assert kept == {"key": "bye-1", "after_s": 86_400}
+    odd = {"key_encoded": "%FF", "body": "x", "after_s": 86_400}
+    assert http.put("/v1/queues/bye-a/farewell", json=odd).status_code == 204
+    assert ok(http.get("/v1/queues/bye-a"))["farewell"]["key_encoded"] == "%FF"
     for _ in range(2):
         assert http.delete("/v1/queues/bye-a/farewell").status_code == 204
     assert http.put("/v1/queues/bye-a/farewell", json=wanted).status_code == 204
@@ -154,6 +161,32 @@ def test_a_key_keeps_a_history_and_has_a_capacity(http: httpx.Client) -> None:
     ok(http.put("/v1/queues/old-a/bindings/old-1?start=earliest"))
     assert [one["body"] for one in pull(http, "old-a")] == ["0", "1"]
     assert http.put("/v1/keys/old-1", json={}).status_code == 204
+
+
+def test_a_repeat_with_an_idempotency_key_is_stored_once(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/orders"))
+    ok(http.put("/v1/queues/orders/bindings/shop"))
+    once, shop = {"Idempotency-Key": "order-4711"}, "/v1/keys/shop/messages"
+    first = ok(http.post(shop, json={"body": "tea", "headers": {"a": "1", "b": "2"}}, headers=once))
+    assert ok(http.post(shop, json={"headers": {"b": "2", "a": "1"}, "body": "tea"}, headers=once)) == first
+    batch = {"messages": [{"body": "1"}, {"body": "2"}]}
+    assert ok(http.post(f"{shop}/batch", json=batch, headers=once)) == ok(
+        http.post(f"{shop}/batch", json=batch, headers=once)
+    )
+    for _ in range(2):
+        ok(http.post("/v1/queues/orders/messages", json={"body": "sent"}, headers=once))
+    ok(http.post(shop, json={"body": "coffee"}, headers=once))
+    found = sorted(one["body"] for one in pull(http, "orders", messages=100))
+    assert found == ["1", "2", "coffee", "sent", "tea"]
+
+
+def test_an_idempotency_key_that_cannot_be_is_refused(http: httpx.Client) -> None:
+    for key, body in (("x" * 256, {"body": "x"}), ("1", {"body": "x", "live": True})):
+        found = http.post("/v1/keys/shop/messages", json=body, headers={"Idempotency-Key": key})
+        assert found.status_code == 400 and "dempotency" in found.json()["detail"], found.text
+    many = {"messages": [{"key": "shop", "body": "x"}]}
+    found = http.post("/v1/messages", json=many, headers={"Idempotency-Key": "1"})
+    assert found.status_code == 400 and "one key" in found.json()["detail"], found.text
 
 
 def test_send_goes_to_one_queue(http: httpx.Client) -> None:

@@ -102,6 +102,29 @@ def test_search_finds_queues_and_keys_and_opens_them(page: webdriver.Chrome, htt
     until(page, lambda: "No queue begins with" in find(page, "#found").text)
 
 
+def test_a_queue_is_shown_with_its_options_and_its_farewell(page: webdriver.Chrome, http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/facts-1", json={"expires_after_s": 7200, "exclusive": "newest"}))
+    ok(http.put("/v1/queues/facts-1/farewell", json={"key": "facts <b>", "body": "bye", "after_s": 3600}))
+    ok(http.put("/v1/queues/facts-2"))
+    find(page, "#words").send_keys("facts-")
+    for number, facts in enumerate(
+        (
+            (
+                "2 h without a consumer",
+                "one, the newest",
+                "to facts <b>, 60 min after the last session has left, due in 60",
+            ),
+            ("until dropped", "any number", "Farewell\nnone"),
+        )
+    ):
+        until(page, lambda: len(page.find_elements(By.CSS_SELECTOR, "#found-queues button")) == 2)
+        page.find_elements(By.CSS_SELECTOR, "#found-queues button")[number].click()
+        until(page, lambda: "Farewell" in find(page, "#detail").text)
+        for fact in facts:
+            assert fact in find(page, "#detail .facts").text
+        find(page, "#detail .close").click()
+
+
 def test_dark_and_light_follow_the_system_until_chosen(page: webdriver.Chrome) -> None:
     light = background(page)
     show(page, 1320, "dark")

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
+from shoal_contract.limits import TTL_MS_MAX
 from tests.ops.http.test_gateway import ok, pull
 
 
@@ -72,6 +73,35 @@ def test_a_publish_waits_for_its_time(http: httpx.Client) -> None:
     assert soon[0]["time_ms"] >= in_a_moment
 
 
+def test_a_publish_expires_when_its_ttl_is_over(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/%7Btx-4%7Dq"))
+    ok(http.put("/v1/queues/%7Btx-4%7Dq/bindings/%7Btx-4%7Dtalk"))
+    in_a_moment = int(time.time() * 1000) + 300
+    found = ok(
+        transact(
+            http,
+            {"publish": {"key": "{tx-4}talk", "body": "an hour", "ttl_ms": 3_600_000}},
+            {"publish": {"key": "{tx-4}talk", "body": "a moment", "ttl_ms": 1}},
+            {"publish": {"key": "{tx-4}talk", "body": "for ever", "ttl_ms": 0}},
+            {"publish": {"key": "{tx-4}talk", "body": "soon", "not_before_ms": in_a_moment, "ttl_ms": 3_600_000}},
+        )
+    )
+    assert [one["receipt"]["offset"] for one in found["steps"]] == [1, 2, 3, 0]
+    peeked = ["an hour", "a moment", "for ever"]
+    while "a moment" in peeked:
+        peeked = [one["body"] for one in ok(http.get("/v1/queues/%7Btx-4%7Dq/messages"))["messages"]]
+    shown: list[dict[str, Any]] = []
+    gaps: list[dict[str, Any]] = []
+    while len(shown) < 3:
+        answer = ok(http.post("/v1/queues/%7Btx-4%7Dq/pull", json={"wait_s": 20, "lease_ms": 600_000}))
+        shown += answer["messages"]
+        gaps += answer.get("gaps", [])
+    assert [one["body"] for one in shown] == ["an hour", "for ever", "soon"]
+    assert [one.get("expires_ms", 0) - one["time_ms"] for one in (shown[0], shown[2])] == [3_600_000] * 2
+    assert "expires_ms" not in shown[1]
+    assert gaps == [{"key": "{tx-4}talk", "first": 2, "end": 3, "why": "expired"}]
+
+
 REFUSED = {
     "two slices": ([{"publish": {"key": f"tx-far-{n}", "body": "x"}} for n in range(40)], 400, "CrossSlice"),
     "no such queue": ([{"bind": {"queue": "{tx-2}none", "keys": ["{tx-2}a"]}}], 404, "NoSuchQueue"),
@@ -91,6 +121,9 @@ REFUSED = {
         400,
         "OutOfRange",
     ),
+    "a ttl below nothing": ([{"publish": {"key": "{tx-2}a", "body": "", "ttl_ms": -1}}], 400, "Malformed"),
+    "a ttl too long": ([{"publish": {"key": "{tx-2}a", "body": "", "ttl_ms": TTL_MS_MAX + 1}}], 400, "Malformed"),
+    "a ttl of a word": ([{"publish": {"key": "{tx-2}a", "body": "", "ttl_ms": "1"}}], 400, "Malformed"),
     "no key to configure": ([{"configure": {"history_messages": 7}}], 400, "Malformed"),
     "capacity below the history": (
         [{"configure": {"keys": ["a"], "history_messages": 7, "capacity_messages": 7}}],

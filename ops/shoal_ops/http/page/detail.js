@@ -80,10 +80,16 @@ function queueFacts(found) {
     ["Oldest", found.oldest_ms ? `${duration(Math.max(0, (Date.now() - found.oldest_ms) / 1000))} old` : "none"],
     ["Bindings", exact(found.bindings)],
     ["Consumed by", found.attached_sessions ? `${count(found.attached_sessions)} ${found.attached_sessions === 1 ? "session" : "sessions"}` : "no session now"],
-    ["Lives", found.expires_after_s ? `${duration(found.expires_after_s)} without a consumer` : "until dropped"],
-    ["Consumers", found.exclusive === "none" ? "any number" : `one, the ${found.exclusive}`],
+    ["Lives", found.options.expires_after_s ? `${duration(found.options.expires_after_s)} without a consumer` : "until dropped"],
+    ["Consumers", found.options.exclusive === "none" ? "any number" : `one, the ${found.options.exclusive}`],
+    ["Farewell", found.farewell ? farewell(found.farewell) : "none"],
     ["Home", found.home],
   ]);
+}
+
+function farewell(kept) {
+  const due = kept.due_ms ? `, due in ${duration(Math.max(0, (kept.due_ms - Date.now()) / 1000))}` : "";
+  return `to ${kept.key}, ${duration(kept.after_s)} after the last session has left${due}`;
 }
 
 function keyFacts(found) {

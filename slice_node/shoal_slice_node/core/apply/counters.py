@@ -22,6 +22,8 @@ class Counters:
         "deliveries",
         "drops",
         "expired",
+        "farewells_refused",
+        "farewells_said",
         "nacks",
         "publishes",
         "purges",
@@ -44,6 +46,8 @@ class Counters:
         self.dead_left = 0
         self.drops = 0
         self.expired = 0
+        self.farewells_said = 0
+        self.farewells_refused = 0
         self.purges = 0
         self.refused: dict[ErrorCode.ValueType, int] = {}
         """The number of refusals by error code, of whole frames and of single requests."""
@@ -89,6 +93,8 @@ class Counters:
         self.dead_left += other.dead_left
         self.drops += other.drops
         self.expired += other.expired
+        self.farewells_said += other.farewells_said
+        self.farewells_refused += other.farewells_refused
         self.purges += other.purges
         for code, count in other.refused.items():
             self.refused[code] = self.refused.get(code, 0) + count

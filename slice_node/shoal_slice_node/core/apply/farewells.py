@@ -52,6 +52,7 @@ def set_farewell(state: State, name: bytes, key: bytes, chunk: bytes, after_s: i
     if old is not None:
         rows, taken = rows - 1, taken - _bytes_of(decode_farewell(old))
     if taken > FAREWELLS_BYTES_MAX:
+        state.effects.counters.farewells_refused += 1
         raise ResourceExhausted(
             f"farewells of this slice would take {taken} bytes; the limit is {FAREWELLS_BYTES_MAX}",
             subject="farewells",
@@ -117,6 +118,7 @@ def _say(state: State, queue_id: bytes, farewell: FarewellRow, number: int) -> N
     """Publishes a farewell, whatever the key's capacity, or makes a letter of it."""
     tables, size = state.tables, _bytes_of(farewell)
     _remove(state, queue_key(queue_id), size)
+    state.effects.counters.farewells_said += 1
     key, chunk = farewell.key, farewell.chunk
     if state.owns(key):
         first, _ = publish(state, key, chunk, measure_chunk(chunk), False, state.time_ms, bounded=False)

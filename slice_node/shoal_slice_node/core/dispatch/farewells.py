@@ -67,6 +67,13 @@ class Farewells:
         """Notes that a session consumes a queue."""
         self._clock.taken(queue_id)
 
+    def left_ms(self, queue_id: bytes, after_s: int, now_ms: int) -> int | None:
+        """Returns how long it takes until a queue's farewell is due, at least; None while a session consumes the
+        queue."""
+        if self._is_consumed(queue_id):
+            return None
+        return self._clock.end_ms(queue_id, after_s, now_ms) - now_ms
+
     def due(self, now_ms: int) -> list[bytes]:
         """Returns the queues with farewells that one record is to say, in a bounded turn. No record may be under
         way."""

@@ -95,6 +95,13 @@ class LeftClock:
         if queue_id in self._ends:
             self._ends[queue_id] = 0
 
+    def end_ms(self, queue_id: bytes, seconds: int, now_ms: int) -> int:
+        """Returns when a queue ends that nothing consumes, at the earliest: its own time, or that of all with which it
+        shares one. A queue that was left since the last turn begins its time with the next one."""
+        if queue_id in self._fresh:
+            return now_ms + self._fresh[queue_id] * 1000
+        return max(now_ms, self._ends.get(queue_id, 0) or self._left.time_ms(queue_id) + seconds * 1000)
+
     def due(self, now_ms: int) -> list[bytes]:
         """Returns some queues whose time is over, for one record, in a bounded turn."""
         self._left_bytes = FAREWELLS_BYTES_PER_RECORD

@@ -94,6 +94,11 @@ class Node:
     def now_ms(self, now_ms: int) -> None:
         self.maintenance.now_ms = now_ms
 
+    @property
+    def wall_ms(self) -> int:
+        """Returns the machine's time, as it was told last; 0: not told yet."""
+        return self.due.wall_ms
+
     def new_session(self, window_bytes: int, owner: bytes = b"") -> Session:
         """Returns a new session. `owner`: see Session.owner."""
         self._sessions += 1

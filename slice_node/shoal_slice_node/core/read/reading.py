@@ -29,15 +29,25 @@ from shoal_slice_node.core.limits import (
 )
 from shoal_slice_node.core.read.binding_walk import Binding, walk_bindings
 from shoal_slice_node.core.rows.detail_row import KEY_ID, count_ranges, detail_key
+from shoal_slice_node.core.rows.farewell_row import after_s_of, key_of, queue_key
 from shoal_slice_node.core.rows.ids import ID_BYTES, next_id
 from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key
 from shoal_slice_node.core.turns import Work, finish
 
 AttachedTo = Callable[[bytes], int]
 """Returns how many sessions consume a queue, by its id."""
+FarewellDue = Callable[[bytes, int], int]
+"""Returns when the farewell of a queue is due, by the queue's id and the farewell's seconds; 0: a session consumes the
+queue, or it is not known."""
 
 
-def describe(state: State, request: wire.Describe, attached: AttachedTo) -> Work[wire.Description]:
+def _due_not_known(queue_id: bytes, after_s: int) -> int:
+    return 0
+
+
+def describe(
+    state: State, request: wire.Describe, attached: AttachedTo, due_ms: FarewellDue = _due_not_known
+) -> Work[wire.Description]:
     """Answers a Describe.
 
     Raises InvalidName, NotOwner; ResourceExhausted if its queues have more than DESCRIBE_BINDINGS_MAX bindings, where
@@ -49,7 +59,7 @@ def describe(state: State, request: wire.Describe, attached: AttachedTo) -> Work
     listed = 0
     for number, name in enumerate(request.queues):
         bindings_max = DESCRIBE_LISTED_MAX - listed if request.bindings else 0
-        found = yield from _describe_queue(state, name, attached, bindings_max)
+        found = yield from _describe_queue(state, name, attached, due_ms, bindings_max)
         listed += len(found.bindings)
         description.queues.append(found)
         if number % READ_ROWS_PER_STEP == READ_ROWS_PER_STEP - 1:
@@ -93,10 +103,12 @@ def _check_bindings(bindings: int) -> None:
 
 def describe_queue(state: State, name: bytes, attached_sessions: int, bindings_max: int) -> wire.QueueDescription:
     """Describes one queue at one go: for tables that nothing else waits for."""
-    return finish(_describe_queue(state, name, lambda _: attached_sessions, bindings_max))
+    return finish(_describe_queue(state, name, lambda _: attached_sessions, _due_not_known, bindings_max))
 
 
-def _describe_queue(state: State, name: bytes, attached: AttachedTo, bindings_max: int) -> Work[wire.QueueDescription]:
+def _describe_queue(
+    state: State, name: bytes, attached: AttachedTo, due_ms: FarewellDue, bindings_max: int
+) -> Work[wire.QueueDescription]:
     """Describes one queue in steps. `bindings_max`: how many bindings to list."""
     queue = state.load_queue(name)
     if queue is None:
@@ -109,6 +121,11 @@ def _describe_queue(state: State, name: bytes, attached: AttachedTo, bindings_ma
         incarnation=queue.incarnation,
     )
     described.options.CopyFrom(queue.options.to_wire())
+    farewell = state.tables.farewell.get(queue_key(queue.id))
+    if farewell is not None:
+        after_s = after_s_of(farewell)
+        due = due_ms(queue.id, after_s)
+        described.farewell.CopyFrom(wire.FarewellDescription(key=key_of(farewell), after_s=after_s, due_ms=due))
     cost = 0
     for batch in walk_bindings(state, queue.id):
         for binding in batch:

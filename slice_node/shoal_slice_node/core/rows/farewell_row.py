@@ -95,6 +95,12 @@ def after_s_of(row: bytes) -> int:
     return after_s
 
 
+def key_of(row: bytes) -> bytes:
+    """Returns the key of a queue's farewell alone."""
+    *_, length = _FAREWELL.unpack_from(row)
+    return row[_FAREWELL.size : _FAREWELL.size + length]
+
+
 def encode_letter(row: LetterRow) -> bytes:
     return _LETTER.pack(FORM_LETTER, row.producer, len(row.key)) + row.key + row.chunk
 

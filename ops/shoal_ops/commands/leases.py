@@ -1,0 +1,63 @@
+"""`shoal pull --lease-ms`, `shoal ack`, `shoal nack`: messages that are taken by one command and done by another.
+
+They go by queue, key and offset, so any consumer's messages can be meant. Not here: the pull that acks what it prints
+(verbs.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import shoal
+from shoal_contract.arguments import check_delay_ms
+from shoal_ops import output
+from shoal_ops.commands.verbs import connect, tell_gap, tell_message
+from shoal_ops.offsets import parse_offsets
+
+
+async def pull(at: str, queue: str, messages: int, lease_ms: int, as_json: bool) -> None:
+    """Prints messages, which are then taken until they are acked or nacked, or the lease ends."""
+    async with connect(at) as broker:
+        leases = shoal.Leases(broker)
+        for message in await leases.pull(queue, messages, lease_ms=lease_ms, on_gap=tell_gap):
+            tell_message(message, as_json)
+
+
+async def ack(at: str, queue: str, key: str, offsets: Sequence[str], as_json: bool) -> None:
+    """Acks messages of a queue. Raises NoSuchQueue."""
+    done = parse_offsets(key, offsets)
+    async with connect(at) as broker:
+        leases = shoal.Leases(broker)
+        await _check_exists(leases, queue)
+        await leases.ack(queue, done)
+    _tell("acked", {}, queue, key, done, as_json)
+
+
+async def nack(at: str, queue: str, key: str, offsets: Sequence[str], delay_s: float, as_json: bool) -> None:
+    """Gives messages of a queue back. Raises NoSuchQueue; OutOfRange for a delay of more than a day."""
+    back = parse_offsets(key, offsets)
+    check_delay_ms(delay_s)
+    async with connect(at) as broker:
+        leases = shoal.Leases(broker)
+        await _check_exists(leases, queue)
+        await leases.nack(queue, back, delay_s=delay_s)
+    _tell("nacked", {"delay_s": delay_s}, queue, key, back, as_json)
+
+
+async def _check_exists(leases: shoal.Leases, queue: str) -> None:
+    """Raises NoSuchQueue where no slice knows the queue: an ack by itself is no error there, and would hide a name that
+    is written wrong."""
+    (found,) = await leases.backlogs([queue])
+    if not found.exists and not found.silent:
+        shown = output.shown(queue)
+        raise shoal.NoSuchQueue(f"queue {shown} does not exist; declare it first", subject=shown)
+
+
+def _tell(
+    verb: str, terms: dict[str, float], queue: str, key: str, ranges: Sequence[shoal.Done], as_json: bool
+) -> None:
+    messages = sum(one.end - one.first for one in ranges)
+    if as_json:
+        output.say_json({verb: {"queue": queue, "key": key, "messages": messages} | terms})
+    else:
+        output.say(f"{verb} {output.count(messages, 'message')} of {output.shown(key)}, as far as they were given out")

@@ -1,0 +1,91 @@
+"""`shoal pull --lease-ms`, `shoal ack` and `shoal nack` as a user calls them, on a real cluster."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+import shoal as client
+from shoal_ops import exits
+from shoal_ops.limits import OFFSET_RANGES_MAX
+from tests.client.conftest import real_redirector  # noqa: F401 - a fixture
+
+from .command_line import shoal, shoal_json
+
+LEASE_MS = "600000"
+
+
+async def pulled(at: str, *arguments: str) -> list[tuple[int, int]]:
+    """Offset, and how often it was delivered before, of each message that a pull prints."""
+    code, out, error = await shoal("pull", "cli-jobs", "--json", *arguments, at=at)
+    assert (code, error) == (0, "")
+    return [(one["offset"], one["redelivered"]) for one in map(json.loads, out.splitlines())]
+
+
+async def test_one_command_takes_messages_and_others_are_done_with_them(real_redirector: str) -> None:  # noqa: F811
+    at = real_redirector
+    async with client.connect(at) as broker:
+        await broker.declare("cli-jobs")
+        await broker.bind("cli-jobs", "cli jobs")
+        for body in (b"1", b"2", b"3", b"4", b"5"):
+            await broker.publish("cli jobs", body)
+        assert await pulled(at, "--lease-ms", LEASE_MS, "-n", "4") == [(1, 0), (2, 0), (3, 0), (4, 0)]
+        told = "acked 2 messages of cli jobs, as far as they were given out\n"
+        assert await shoal("ack", "cli-jobs", "cli jobs", "1", "3", at=at) == (0, told, "")
+        assert (await broker.describe("cli-jobs")).messages == 3
+        began = time.monotonic()
+        assert await shoal_json("nack", "cli-jobs", "cli jobs", "4", "--delay-s", "3", at=at) == {
+            "nacked": {"queue": "cli-jobs", "key": "cli jobs", "messages": 1, "delay_s": 3.0}
+        }
+        told = "nacked 2 messages of cli jobs, as far as they were given out\n"
+        assert await shoal("nack", "cli-jobs", "cli jobs", "1-2", at=at) == (0, told, "")
+        # 1 was acked, so it does not come again; 4 comes later.
+        found: list[tuple[int, int]] = []
+        while len(found) < 3:
+            found += await pulled(at, "--lease-ms", LEASE_MS)
+            assert (4, 1) not in found or time.monotonic() - began >= 3
+        assert sorted(found) == [(2, 1), (4, 1), (5, 0)]
+        assert await shoal_json("ack", "cli-jobs", "cli jobs", "2-5", "1", at=at) == {
+            "acked": {"queue": "cli-jobs", "key": "cli jobs", "messages": 5}
+        }
+        assert (await broker.describe("cli-jobs")).messages == 0
+        await broker.publish("cli jobs", b"6")
+        (found,) = [await pulled(at, "--lease-ms", "1")]
+        while not (again := await pulled(at)):
+            pass
+        assert (found, again) == ([(6, 0)], [(6, 1)]), "a lease that is over gives its messages again"
+        assert (await broker.describe("cli-jobs")).messages == 0, "without a lease, a pull acks what it prints"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("ack", "cli-nobody", "k", "1"), exits.BAD_CALL, "queue cli-nobody does not exist"),
+        (("nack", "cli-nobody", "k", "1"), exits.BAD_CALL, "queue cli-nobody does not exist"),
+        (("ack", "q", "k" * 256, "1"), exits.BAD_CALL, "the limit is 255"),
+        (("ack", "q", "k"), 2, "Missing argument"),
+        (("ack", "q", "k", "x"), exits.BAD_CALL, "x names no offsets: give OFFSET or FIRST-LAST"),
+        (("ack", "q", "k", "0"), exits.BAD_CALL, "0 holds no offset"),
+        (("nack", "q", "k", "3-2"), exits.BAD_CALL, "3-2 holds no offset"),
+        (("nack", "q", "k", "9" * 5000), exits.BAD_CALL, "names no offsets"),
+        (("nack", "q", "k", *["1"] * (OFFSET_RANGES_MAX + 1)), exits.BAD_CALL, f"the limit is {OFFSET_RANGES_MAX}"),
+        (("nack", "q", "k", "1", "--delay-s", "-1"), exits.BAD_CALL, "delay_s"),
+        (("nack", "q", "k", "1", "--delay-s", "nan"), exits.BAD_CALL, "delay_s"),
+        (("nack", "q", "k", "1", "--delay-s", "86401"), exits.BAD_CALL, "86400"),
+        (("nack", "q", "k", "1", "--delay-s", "soon"), 2, "--delay-s"),
+        (("pull", "q", "--peek", "--lease-ms", "5"), 2, "--peek takes nothing"),
+        (("pull", "q", "--lease-ms", "0"), 2, "--lease-ms"),
+        (("pull", "q", "--lease-ms", "3600001"), 2, "--lease-ms"),
+        (("pull", "cli-nobody", "--lease-ms", "5"), exits.BAD_CALL, "queue cli-nobody does not exist"),
+    ],
+)
+async def test_what_is_refused_says_why(
+    real_redirector: str,  # noqa: F811
+    arguments: tuple[str, ...],
+    code: int,
+    said: str,
+) -> None:
+    found, out, error = await shoal(*arguments, at=real_redirector)
+    assert (found, out) == (code, "") and said in error, error
