@@ -69,7 +69,7 @@ class Attachment:
         return not (self._left or self.session.closed or self.feed.gone)
 
     def pause(self, paused: bool) -> None:
-        """Notes whether it is to be given nothing. Only its session calls this, and what resumes it."""
+        """Notes whether it is to be given nothing. Only its session calls this."""
         self._paused = paused
 
     @property

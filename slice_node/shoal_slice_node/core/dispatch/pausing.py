@@ -31,8 +31,7 @@ def reads(registry: Registry, session: Session) -> None:
 def resume(registry: Registry, session: Session, attachments_max: int) -> None:
     """Lines up some attachments of a session that reads again."""
     for _ in range(min(attachments_max, len(session.resumed))):
-        attachment, _ = session.resumed.popitem()
-        attachment.pause(False)
+        attachment = session.resume_next()
         attachment.feed.line_up(attachment)
         registry.wake(attachment.feed)
     if session.resumed:

@@ -260,8 +260,13 @@ class Session:
 
     def reads(self) -> None:
         """Notes that the session reads."""
-        self.resumed.update(self.paused)
-        self.paused.clear()
+        self.resumed, self.paused = self.resumed | self.paused, {}
+
+    def resume_next(self) -> Attachment:
+        """Returns an attachment that is not paused any more."""
+        attachment, _ = self.resumed.popitem()
+        attachment.pause(False)
+        return attachment
 
     def stall(self, feed: Feed) -> None:
         """Notes that the feed found no room here."""
