@@ -21,9 +21,6 @@ from shoal_slice_node.core.dispatch.stretches import GAP
 from shoal_slice_node.core.dispatch.unsent import unsent
 from shoal_slice_node.core.limits import GAPS_AT_ONCE_MAX
 
-Pick = Callable[[], Attachment | None]
-"""Returns the attachment that gets the next part, or is told of a gap; None: none has room."""
-
 LeaseOf = Callable[[Attachment], Lease | None]
 """Returns the lease under which the attachment gets the next part; None: it has it until its session ends."""
 
@@ -35,7 +32,14 @@ EXPIRED: Final[int] = wire.GAP_REASON_EXPIRED
 
 
 def pass_over(
-    registry: Registry, stream: Stream, first: int, to: int, why: int, pick: Pick, tell: Tell, lease_of: LeaseOf
+    registry: Registry,
+    stream: Stream,
+    first: int,
+    to: int,
+    why: int,
+    pick: Callable[[], Attachment | None],
+    tell: Tell,
+    lease_of: LeaseOf,
 ) -> bool | None:
     """Passes over first <= o < to. Messages that consumers were sent are done: they know them. Those that wait to be
     sent stay out, as they still come. Of all others, one consumer is told. Returns whether anything has changed; None:
