@@ -245,8 +245,9 @@ class CoreDriver:
 
 
 def within_window(attachment: Attachment) -> bool:
-    """Whether it has no more messages than its window allows. A gap may be larger, and closes it until it is told."""
-    if attachment.messages <= attachment.window_messages:
+    """Whether it has no more messages than its window allows; one that was stopped has none. A gap may be larger, and
+    closes it until it is told."""
+    if attachment.messages <= attachment.window_messages or not attachment.window_messages:
         return True
     out = (one for stream in attachment.feed.streams.values() for one in stream.out)
     gaps = sum(one.to - one.first for one in out if one.attachment is attachment and one.times == GAP)

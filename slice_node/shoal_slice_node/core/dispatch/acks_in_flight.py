@@ -109,14 +109,15 @@ class AcksInFlight:
         self._gathering[feed.queue_id] = feed
         self._registry.wake(feed)
 
-    def nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int) -> int:
+    def nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int, unseen: bool) -> int:
         """Takes back the offsets first <= o < to of this key, as far as this attachment has them out and was sent them.
-        Returns what it cost, in stretches looked at. Raises ResourceExhausted if no more messages can rest."""
+        `unseen`: no program was given them, so they count no delivery, and do not rest. Returns what it cost, in
+        stretches looked at. Raises ResourceExhausted if no more messages can rest."""
         feed, registry = attachment.feed, self._registry
         stream = feed.streams.get(key_id)
         if stream is None or first >= to:
             return 1
-        if feed.max_deliveries or delay_ms:
+        if (feed.max_deliveries and not unseen) or delay_ms:
             stretches = sum(held[0] is attachment for held in stream.held(first, to))
             if stretches:
                 registry.returns.check_rests(feed, attachment.session, stretches)
@@ -125,7 +126,10 @@ class AcksInFlight:
         parts = [(first, to)] if not_sent is None else not_sent.gaps(first, to)
         back = [one for low, high in parts for one in stream.take_back(attachment, low, high)]
         if back:
-            registry.returns.came_back(stream, back, Reason.NACK, attachment.session, delay_ms)
+            if unseen:
+                registry.returns.not_sent(stream, back)
+            else:
+                registry.returns.came_back(stream, back, Reason.NACK, attachment.session, delay_ms)
             registry.end_pull_without_messages(attachment)
             registry.wake(feed)
             registry.has_room_again(attachment.session)

@@ -85,9 +85,11 @@ class Dispatcher:
         """See AcksInFlight.ack."""
         return self.acks.ack(attachment, key_id, first, to)
 
-    def nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int) -> int:
+    def nack(
+        self, attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int, unseen: bool = False
+    ) -> int:
         """See AcksInFlight.nack."""
-        return self.acks.nack(attachment, key_id, first, to, delay_ms)
+        return self.acks.nack(attachment, key_id, first, to, delay_ms, unseen)
 
     def take(self, session: Session, bytes_max: int) -> Taken:
         """Returns what the transport is to send; its bytes are to be passed to `sent` when the transport has it. May be
