@@ -9,8 +9,8 @@ import pytest
 import shoal
 from shoal import Broker, QueueOptions
 
+from .calls import fresh, take
 from .fake_cluster import FakeCluster
-from .test_broker import fresh, take
 
 WAIT_S = 30
 TWICE = QueueOptions(max_deliveries=2)
