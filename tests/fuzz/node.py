@@ -409,7 +409,7 @@ class Node:
         return sum(
             way.handle in parcel.handles and parcel.key == way.key and parcel.low <= way.offset < parcel.to
             for parcel in waiting
-            if parcel.has_messages
+            if parcel.is_owed and not parcel.is_gap
         )
 
     def decide_retries(self) -> None:

@@ -40,8 +40,8 @@ def away(core: Driver, count: int) -> list[str]:
 def test_letters_that_one_key_does_not_take_are_tried_one_at_a_time(
     core: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch_farewells, "LETTERS_WAITING_MAX", 3)
-    monkeypatch.setattr(dispatch_farewells, "LETTERS_PER_RECORD_MAX", 2)
+    monkeypatch.setattr(dispatch_farewells, "FAREWELL_LETTERS_WAITING_MAX", 3)
+    monkeypatch.setattr(dispatch_farewells, "FAREWELL_LETTERS_PER_RECORD_MAX", 2)
     for _ in range(6):
         letters_to(core, away(core, 1)[0])
     box = core.dispatcher.farewells.letters
@@ -65,7 +65,7 @@ def test_letters_that_one_key_does_not_take_are_tried_one_at_a_time(
 
 
 def test_letters_for_a_key_that_takes_none_hold_up_no_other(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch_farewells, "LETTERS_WAITING_MAX", 3)
+    monkeypatch.setattr(dispatch_farewells, "FAREWELL_LETTERS_WAITING_MAX", 3)
     full, other = away(core, 2)
     letters_to(core, *[full] * 9, other)
     box = core.dispatcher.farewells.letters
@@ -81,8 +81,8 @@ def test_letters_for_a_key_that_takes_none_hold_up_no_other(core: Driver, monkey
 def test_more_keys_that_take_none_than_are_noted_hold_up_no_other(
     core: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch_farewells, "LETTERS_WAITING_MAX", 3)
-    monkeypatch.setattr(dispatch_farewells, "LETTER_LINES_FORGOTTEN_MAX", 2)
+    monkeypatch.setattr(dispatch_farewells, "FAREWELL_LETTERS_WAITING_MAX", 3)
+    monkeypatch.setattr(dispatch_farewells, "FAREWELL_LINES_FORGOTTEN_MAX", 2)
     *full, other = away(core, 9)
     letters_to(core, *full, other)
     box = core.dispatcher.farewells.letters

@@ -290,6 +290,9 @@ in turn."""
 LEASE_COST: Final = 10
 """What the end of a lease costs, in stretches."""
 
+WITHDRAWN_PER_STEP: Final = 100
+"""Parcels for a session that does not read that are taken back in one step: about 0.5 ms."""
+
 DESCRIBE_BINDINGS_MAX: Final = 200_000
 """Bindings of all queues named by one Describe: about a second of work, in turns. A largest queue can be described."""
 
@@ -496,6 +499,9 @@ RESTING_OVER_KEPT: Final = 1_000
 
 RESTING_ENDED_PER_TURN: Final = 500
 """Delays ended in one tick: about 1 ms."""
+
+RESTING_LOOKED_AT_PER_TURN: Final = 2_000
+"""Delays that one tick looks at to leave out those that are over: about 1 ms."""
 
 PULL_ROWS_PER_STEP: Final = 200
 """Parts of chunks taken in one step of a pull: about 1 ms."""

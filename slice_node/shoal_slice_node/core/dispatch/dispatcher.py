@@ -21,6 +21,7 @@ from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.growing import Growing
 from shoal_slice_node.core.dispatch.letters import Letters
 from shoal_slice_node.core.dispatch.live import LiveChunk, give_live_directly
+from shoal_slice_node.core.dispatch.pausing import reads
 from shoal_slice_node.core.dispatch.presence import Presence
 from shoal_slice_node.core.dispatch.pump import Pump
 from shoal_slice_node.core.dispatch.registry import Registry
@@ -42,7 +43,7 @@ class Dispatcher:
         self.growing = Growing(self.registry)
         self.acks = AcksInFlight(self.registry)
         self._applying = Applying(self.registry, self.growing, self.attaching, self.acks)
-        self._pump = Pump(self.registry, self.growing, self.attaching)
+        self._pump = Pump(self.registry, self.growing, self.attaching, self.acks)
 
     @property
     def shares(self) -> DispatchShares:
@@ -121,17 +122,16 @@ class Dispatcher:
         return self.acks.nack(attachment, key_id, first, to, delay_ms, unseen)
 
     def take(self, session: Session, bytes_max: int) -> Taken:
-        """Returns what the transport is to send; its bytes are to be passed to `sent` when the transport has it."""
+        """Returns what the transport is to send; its bytes are to be passed to `sent` when the transport has it. May be
+        called while a record is applied in part: what comes of it waits for a turn."""
         freed = session.purge()
         if freed:
             self.registry.let_go(session, freed)
         if session.leases:
             self.registry.leases.sends(session)
         taken = session.take(bytes_max, self.expiry_ms)
-        for key_id, gap in taken.expired:
-            for attachment in map(session.attachments.get, gap.handles):
-                if attachment is not None:
-                    self.acks.ack(attachment, key_id, gap.first, gap.to, counted=False)
+        for key_id, gap in taken.told:
+            self.acks.tell(session, key_id, gap)
         return taken
 
     def sent(self, session: Session, cost_bytes: int) -> None:
@@ -139,6 +139,12 @@ class Dispatcher:
         self.state.counters.deliveries += session.count_taken()
         if not session.closed:
             self.registry.let_go(session, cost_bytes)
+            self.reads(session)
+
+    def reads(self, session: Session) -> None:
+        """Notes that the transport could send something now: the session reads."""
+        if session.paused:
+            reads(self.registry, session)
 
     # Queues that are here, and those whose drop is being written.
 

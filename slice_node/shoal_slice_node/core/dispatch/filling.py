@@ -9,16 +9,12 @@ from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.undone import Undone, undone
 from shoal_slice_node.core.dispatch.feeds import Attachment
-from shoal_slice_node.core.dispatch.gaps import DROPPED, EXPIRED, pass_over
-from shoal_slice_node.core.dispatch.leases import Lease
+from shoal_slice_node.core.dispatch.gaps import DROPPED, EXPIRED, LeaseOf, pass_over
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, OpenedChunks, RecentChunks
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import EXPIRED_PER_GAP_MAX, PARCEL_BYTES_MAX, PUMP_TURN_LOOKS
 from shoal_slice_node.core.rows.key_row import KeyRow
-
-LeaseOf = Callable[[Attachment], Lease | None]
-"""Returns the lease under which the attachment gets the next part; None: it has it until its session ends."""
 
 Give = Callable[[Stream, Attachment, ChunkPart], None]
 GiveRun = Callable[[Stream, Attachment, Sequence[ChunkPart]], int]
@@ -96,7 +92,7 @@ def fill(
         stream.forget_returned()
         return True
     key = found[1]
-    if stream.cursor < key.low and not _pass_below(registry, stream, key, pick, give, budget):
+    if stream.cursor < key.low and not _pass_below(registry, stream, key, pick, give, budget, lease_of):
         return False
     rows = LogRows(state.tables.log, key)
     filling = _Filling(registry, rows, stream, key, pick, give, budget, lease_of, give_run)
@@ -110,16 +106,19 @@ def fill(
     return caught_up
 
 
-def _pass_below(registry: Registry, stream: Stream, key: KeyRow, pick: Pick, give: Give, budget: Budget) -> bool:
+def _pass_below(
+    registry: Registry, stream: Stream, key: KeyRow, pick: Pick, give: Give, budget: Budget, lease_of: LeaseOf
+) -> bool:
     """Passes over what the key does not keep any more. Returns False if a consumer is to be told and none has room."""
     low = min(key.low, stream.end or key.low)
     if stream.cursor < low:
         why = DROPPED if key.options.drops_oldest else EXPIRED
-        if not pass_over(registry, stream, stream.cursor, low, why, pick, budget.telling(give)):
+        changed = pass_over(registry, stream, stream.cursor, low, why, pick, budget.telling(give), lease_of)
+        if changed is None:
             budget.looks -= 1
             return False
-        budget.given += 1
-        budget.rows -= 1
+        budget.given += changed
+        budget.rows -= changed
     return True
 
 
@@ -206,10 +205,10 @@ class _Filling:
                 break
             to = min(stored.end, end)
             budget.rows -= 1
-        if not pass_over(self._registry, stream, found.low, to, EXPIRED, self._pick, budget.telling(self._give)):
+        give = budget.telling(self._give)
+        passed = pass_over(self._registry, stream, found.low, to, EXPIRED, self._pick, give, self._lease_of)
+        if passed is None:
             return False
-        if stream.next < to:
-            stream.give_on_from(to)
         budget.given += 1
         budget.rows -= 1
         self.count_reading()

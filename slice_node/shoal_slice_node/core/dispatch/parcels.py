@@ -121,9 +121,9 @@ class Parcel:
         return self.gap != 0
 
     @property
-    def has_messages(self) -> bool:
-        """Returns whether its handles have its messages out until they are acked."""
-        return not (self.is_live or self.gap)
+    def is_owed(self) -> bool:
+        """Returns whether its handles have its messages out until they are acked, or its gap until they are told."""
+        return not self.is_live
 
     def expired(self) -> Parcel:
         """Returns the gap that is told in the place of the messages."""
