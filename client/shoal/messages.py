@@ -14,7 +14,6 @@ from math import ceil
 from types import TracebackType
 from typing import ClassVar, Final, NamedTuple, Protocol
 
-from shoal.core.frames import UNSEEN
 from shoal.limits import DELIVERY_OVERHEAD_BYTES, PROCESS_RETRY_S
 from shoal_contract.arguments import AGO_S, LAST_MESSAGES, OFFSET, RETRY_AFTER_S, START_VALUE, check_delay_ms
 from shoal_contract.errors import ShoalError
@@ -113,6 +112,10 @@ class Done(NamedTuple):
     """The first offset that is done."""
     end: int
     """The offset behind the last one that is done."""
+
+
+UNSEEN: Final = -1
+"""In the place of a nack's delay: no program was given the messages, so that their delivery does not count."""
 
 
 class Receipt(NamedTuple):

@@ -116,7 +116,7 @@ async def test_one_that_a_full_key_refuses_waits_for_an_hour_and_then_ends(
         await say(near, tmp_path)
         await until(lambda: near.courier._numbers)
         assert rows(near) and box.ended < 1
-        monkeypatch.setattr(farewells, "LETTER_REFUSED_MS", 0)
+        monkeypatch.setattr(farewells, "FAREWELL_LETTER_REFUSED_MS", 0)
         await until(lambda: not rows(near))
         assert box.ended == 1 and await far.said() == [b"first"]
 

@@ -49,7 +49,7 @@ class Driver(CoreDriver):
         data = wire.Change(steps=steps).SerializeToString()
         payload = encode_change(ChangeHead(NO_PRODUCER, 0, 0), data)
         before = self.records[-1]
-        record = before._replace(kind=Kind.CHANGE, lsn=self.state.lsn + 1, time_ms=self.now_ms, payload=payload)
+        record = before._replace(kind=Kind.CHANGE, lsn=self.state.lsn + 1, time_ms=self.wall_ms, payload=payload)
         self.watched.whole_rows = self.watched.all_rows = 0
         effects, count, most = self.watched.finish(self.engine.in_steps(record))
         assert effects.outcome is not None and self.watched.whole_rows == 0
@@ -157,7 +157,7 @@ def test_what_a_full_key_keeps_only_for_its_history_does_not_count(seed: int) ->
         capacity_bytes = random.choice((0, 0, 12))
         core.change(configure(name, KeyOptions(history or int(not age_s), age_s, 10, capacity_bytes)))
         key = decode_key(core.tables.key.get(core.state.full_name(name.encode())) or b"")
-        floor = history_floor(core.tables, key, core.now_ms)
+        floor = history_floor(core.tables, key, core.wall_ms)
         passed = floor - key.low if row_start(core.tables, key, floor) == key.low else 0
         more = [b"x"] * random.randint(1, 6)
         refusals = core.change(publish(name, *more)).steps[0].refusals
