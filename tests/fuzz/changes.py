@@ -16,8 +16,9 @@ from tests.fuzz.world import KEYS, QUEUES, World, body, pick_client
 def one_declare(world: World, random: Random) -> wire.Step:
     some = random.sample(QUEUES, random.choice((1, 1, 2)))
     step = wire.Declares(queues=some)
-    transient = some[0] == QUEUES[-1]
-    step.options.expires_after_s = 5 if transient != (random.random() < 0.1) else 0
+    step.options.CopyFrom(world.terms(some[0]))
+    if random.random() < 0.1:
+        step.options.expires_after_s = 0 if step.options.expires_after_s else 5
     if random.random() < 0.05:
         step.options.exclusive = random.choice((Exclusive.EXCLUSIVE_NEWEST, Exclusive.EXCLUSIVE_OLDEST))
     if random.random() < 0.25:
@@ -169,9 +170,13 @@ def transaction(world: World, random: Random) -> None:
 def setting(world: World, random: Random) -> None:
     """Makes a queue that exists, is bound, and may have backlog."""
     name, keys = random.choice(QUEUES), random.sample(KEYS, random.choice((1, 3, 5)))
+    options = world.terms(name)
+    options.expires_after_s = 0
     binds = wire.Binds(queues=[name], key_counts=[len(keys)], keys=keys)
     publishes = [one_publish(world, random) for _ in range(random.randint(0, 3))]
-    world.change(random, wire.Step(declares=wire.Declares(queues=[name])), wire.Step(binds=binds), *publishes)
+    world.change(
+        random, wire.Step(declares=wire.Declares(queues=[name], options=options)), wire.Step(binds=binds), *publishes
+    )
 
 
 def away(world: World, random: Random) -> None:

@@ -19,6 +19,7 @@ from shoal_slice_node.core.turns import finish
 from tests.fuzz.given import Holder, Way
 from tests.fuzz.node import Node
 from tests.fuzz.owed import Life
+from tests.fuzz.watching import used_bytes
 
 _ALL = 1 << 40
 
@@ -58,6 +59,7 @@ class Checks:
                     out[offset] = entry.attachment
                     holder = Holder(entry.attachment, entry.lease)
                     if offset not in held:
+                        self._node.owed.deliveries.check_given(life, stream.key, offset)
                         handle = entry.attachment.handle
                         given.gave(life, stream.key, offset, holder, entry.attachment.session.number, handle)
                         held = given.holds(life, stream.key)
@@ -167,6 +169,7 @@ class Checks:
         everyone = {*sessions, *dispatcher.attaching.closing}
         attached = ATTACHMENT_BYTES * sum(len(session.by_queue) for session in everyone)
         attached += sum(FEED_BYTES + STREAM_BYTES * len(feed.streams) for feed in dispatcher.feeds.values())
+        attached += used_bytes(node.node.watching)
         assert shares.attached.used_bytes == attached, f"attached: {shares.attached.used_bytes}, counted {attached}"
         spreads = dispatcher.growing.spreads.values()
         waiting = sum(len(grown.chunk) + GROWTH_BYTES for spread in spreads for grown in spread.chunks)
@@ -191,6 +194,7 @@ class Checks:
         """Checks, when dispatch is at rest, that each message that is owed and that no consumer has is on its way to a
         consumer with room, unless it waits for the delay of a nack: the end of a run waits for these."""
         for life, feed, stream in self._streams():
+            assert all(a.messages <= a.window_messages for a in feed.attachments.values()), "a window is exceeded"
             room = [a for a in feed.attachments.values() if a.window_open and a.session.has_room]
             held = self._node.given.holds(life, stream.key)
             owed = life.owes(stream.key)

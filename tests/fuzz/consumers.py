@@ -87,7 +87,11 @@ def receive(world: World, session: int, handle: int | None, delivery: wire.Deliv
         world.lives.came(queue, delivery)
         return
     bodies = parse_chunk(delivery.chunk).bodies
-    log = node.owed.keys[delivery.key].log
+    log, deliveries, headers = (
+        node.owed.keys[delivery.key].log,
+        node.owed.deliveries,
+        parse_chunk(delivery.chunk).headers,
+    )
     for offset in range(delivery.low, delivery.to):
         found = bodies[offset - delivery.first], delivery.time_ms
         assert log[offset] == found, f"{delivery.key!r} {offset} brings another message"
@@ -95,6 +99,8 @@ def receive(world: World, session: int, handle: int | None, delivery: wire.Deliv
             way for way in node.given.ways.get(session, {}) if way[0] == handle and way[2:] == (delivery.key, offset)
         ]
         assert ways, f"{delivery.key!r} {offset} reaches session {session} handle {handle}, and was not given to it"
+        deliveries.check_times(ways[0].life, delivery.key, offset, delivery.redelivered)
+        deliveries.check_headers(delivery.key, offset, headers[offset - delivery.first].fields if headers else {})
         node.given.came(session, ways[0], not delivery.redelivered)
 
 
@@ -240,7 +246,8 @@ def named(world: World, client: Client, acks: list[wire.Ack]) -> Iterator[Asked]
             holds = world.node.given.holds(life, one.key)
             for offset, since in life.todo.get(one.key, {}).items():
                 if one.low <= offset < one.to:
-                    out = offset in holds and holds[offset].consumer is attachment
+                    holder = holds.get(offset)  # A lease may be over before the acks are taken in.
+                    out = holder is not None and holder.consumer is attachment and holder.lease is None
                     yield Asked(place, life, one.key, offset, since, out)
         place += len(one.queues)
 

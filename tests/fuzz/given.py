@@ -8,12 +8,15 @@ A consumer is any object that the slice uses for one: the model only compares it
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import NamedTuple
 
 from tests.fuzz.owed import Life
 
 Consumer = Hashable
+NACK, TIMEOUT, LEFT = 1, 2, 3
+CameBack = Callable[[int, bytes, int, int], None]
+"""Hears that a message reached a consumer and came back: its life, key and offset, and why."""
 
 
 class Holder(NamedTuple):
@@ -37,6 +40,8 @@ class Given:
     with the binding's turn at each time that it was given. `left`: consumers that are gone."""
 
     def __init__(self) -> None:
+        self.came_back: CameBack = lambda life, key, offset, reason: None
+        self.acked_late: Callable[[int, bytes, set[int]], None] = lambda life, key, offsets: None
         self.held: dict[tuple[int, bytes], dict[int, Holder]] = {}
         self.ways: dict[int, dict[Way, list[int]]] = {}
         self.left: set[Consumer] = set()
@@ -45,6 +50,10 @@ class Given:
         first time if it was never sent."""
         self._turns: dict[tuple[int, bytes], int] = {}
         self._last: dict[tuple[tuple[int, int | None], int, bytes], tuple[int, int]] = {}
+        self._at: dict[Consumer, tuple[int, int | None]] = {}
+        """The session and handle of each consumer."""
+        self._unsent: dict[tuple[int, int | None], set[Way]] = {}
+        """What was on its way when a handle was detached, or its session closed."""
 
     def holds(self, life: Life, key: bytes) -> dict[int, Holder]:
         return self.held.setdefault((life.number, key), {})
@@ -53,6 +62,8 @@ class Given:
         """Notes that the slice gave this message just now."""
         assert offset in life.owes(key), f"{key!r} {offset} is given to {life.name!r}, which is not owed it"
         self.holds(life, key)[offset] = holder
+        self._at[holder.consumer] = session, handle
+        self._unsent.get((session, handle), set()).discard(Way(handle, life.number, key, offset))
         self.way(life, key, offset, session, handle)
 
     def way(self, life: Life, key: bytes, offset: int, session: int, handle: int | None) -> None:
@@ -104,11 +115,13 @@ class Given:
         for offset in [o for o, holder in held.items() if first <= o < to and holder.consumer is consumer]:
             if handle is None or Way(handle, life.number, key, offset) not in ways:
                 del held[offset]
+                self.came_back(life.number, key, offset, NACK)
 
     def ack_left(self, life: Life, key: bytes, stretches: list[tuple[int, int]]) -> None:
         """Notes that a unary ack named offsets that a consumer had when it left, and no other has yet."""
         held = self.holds(life, key)
         named = {offset for low, high in stretches for offset in range(low, high)} - held.keys()
+        self.acked_late(life.number, key, named)
         life.acked.setdefault(key, set()).update(named & life.owes(key))
 
     def leave(self, consumer: Consumer) -> None:
@@ -118,22 +131,66 @@ class Given:
             for offset in [offset for offset, holder in held.items() if holder.consumer is consumer]:
                 del held[offset]
                 self._given_back.add((life, key, offset))
+                if self._reached(consumer, life, key, offset):
+                    self.came_back(life, key, offset, LEFT)
+
+    def _reached(self, consumer: Consumer, life: int, key: bytes, offset: int) -> bool:
+        """Returns whether a message that the consumer has was sent to it."""
+        session, handle = at = self._at[consumer]
+        way = Way(handle, life, key, offset)
+        return handle is None or not (way in self.ways.get(session, {}) or way in self._unsent.get(at, ()))
+
+    def closes(self, session: int) -> None:
+        """Notes that nothing more reaches the session."""
+        for way in self.ways.pop(session, {}):
+            self._unsent.setdefault((session, way.handle), set()).add(way)
 
     def detach(self, session: int, handle: int | None) -> None:
         """Notes that no message comes under this handle any more."""
         ways = self.ways.get(session, {})
         for way in [way for way in ways if way.handle == handle]:
             del ways[way]
+            self._unsent.setdefault((session, handle), set()).add(way)
         for slot in [slot for slot in self._last if slot[0] == (session, handle)]:
             del self._last[slot]
 
     def leases_over(self, leases: set[object]) -> None:
         """Notes that leases are over: the messages that were pulled under them must be given again."""
-        for held in self.held.values():
+        for (life, key), held in self.held.items():
             for offset in [offset for offset, holder in held.items() if holder.lease in leases]:
                 del held[offset]
+                self.came_back(life, key, offset, TIMEOUT)
         for slot in [slot for slot in self._last if slot[0][1] is None]:
             del self._last[slot]
+
+    def withdrawn(self, leases: set[object], waiting: Callable[[int, Way], int]) -> None:
+        """Notes that what of these leases was not sent in time was taken back. `waiting`: returns how often a message
+        still waits for a session."""
+        for (life, key), held in self.held.items():
+            for offset, holder in list(held.items()):
+                if holder.lease not in leases:
+                    continue
+                session, handle = self._at[holder.consumer]
+                way = Way(handle, life, key, offset)
+                turns = self.ways.get(session, {}).get(way, [])
+                if len(turns) > waiting(session, way):
+                    del held[offset]
+                    self._given_back.add((life, key, offset))
+                    del turns[waiting(session, way) :]
+                    if not turns:
+                        del self.ways[session][way]
+
+    def on_its_way(self, lease: object) -> bool:
+        """Returns whether some of a lease did not reach its consumer."""
+        return any(
+            holder.lease is lease and not self._reached(holder.consumer, life, key, offset)
+            for (life, key), held in self.held.items()
+            for offset, holder in held.items()
+        )
+
+    def leases(self) -> set[object]:
+        """Returns the leases with something out."""
+        return {holder.lease for held in self.held.values() for holder in held.values()} - {None}
 
     def crashed(self) -> None:
         """Notes a crash: nothing of a slice's dispatch survives it."""

@@ -25,22 +25,25 @@ from shoal_slice_node.core.apply.records import (
     decode_farewells,
     decode_ownership,
     decode_reclaim,
+    decode_retries,
 )
 from shoal_slice_node.core.dispatch.feeds import Attachment
+from shoal_slice_node.core.dispatch.leases import Lease
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.node import Node as PureNode
 from shoal_slice_node.core.node.replica import Replica
-from shoal_slice_node.core.read.reading import describe_key, describe_queue
+from shoal_slice_node.core.read.reading import describe_key, describe_queue, peek
 from shoal_slice_node.core.rows.due_row import decode_due_key, is_delayed_id
 from shoal_slice_node.core.rows.log_row import decode_log
 from shoal_slice_node.core.rows.small_rows import HINT, RECLAIM_PRODUCER, RECLAIM_QUEUE
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.tables import GROUP_TABLES, ROW_TABLES, Tables
-from shoal_slice_node.core.turns import Done, Source, Work
+from shoal_slice_node.core.turns import Done, Source, Work, finish
 from shoal_slice_node.core.verbs.engine import Engine
-from tests.fuzz.given import Given
+from tests.fuzz.deliveries import Slot
+from tests.fuzz.given import Given, Way
 from tests.fuzz.owed import Bounds
 from tests.fuzz.owed_transactions import Transactions
 from tests.fuzz.sources import source_of
@@ -122,6 +125,9 @@ class Node:
         bounds = Bounds(*(vars(limits)[name] for name in names))
         given = self.given
         self.owed = Transactions(bounds, self, given.forget, given.bound_back, given.done)
+        given.came_back, given.acked_late = self.owed.deliveries.came_back, self.owed.deliveries.settled
+        self._out_since_ms: dict[object, int] = {}
+        """Leases of queues with an ack timeout: when all of each was seen to have reached its consumer."""
         self.on_change: Callable[[], None] = lambda: None
         self._open()
 
@@ -138,6 +144,7 @@ class Node:
         shares = DispatchShares(memory.deliveries, memory.attached, memory.owed)
         self.node = Watched(replica._engine, self, list(replica._advanced), shares)
         self.dispatcher = self.node.dispatcher
+        self.node.watching.begin(self.epoch)
         self.shared = self.node.new_session(WINDOW_BYTES)
         self._listen()
 
@@ -306,6 +313,9 @@ class Node:
             owed.begins(record.lsn, record.time_ms)
             rows = decode_farewells(record.payload)
             owed.farewells.said(owed, *rows, [entry and entry[1] for entry in effects.published])
+        elif record.kind == Kind.RETRY:
+            owed.begins(record.lsn, record.time_ms)
+            self._retried(record, effects)
         elif record.kind == Kind.OWNERSHIP:
             owed.owned = decode_ownership(record.payload)[1]
         elif record.kind == Kind.DUE:
@@ -319,6 +329,23 @@ class Node:
                     owed.answers.pop(row[1:17], None)
         if owed.dropped and not any(self.tables.reclaim.scan(RECLAIM_QUEUE)):
             owed.dropped.clear()
+
+    def _retried(self, record: Record, effects: Effects) -> None:
+        lives = {life.queue_id: life for life in self.owed.lives.values()}
+        found = [
+            (retry, (lives[retry.queue_id], name[0][2:]))
+            for retry in decode_retries(record.payload)[1]
+            if retry.queue_id in lives and (name := self.state.key_by_id(retry.key_id)) is not None
+        ]
+        left = {
+            Slot(life.number, delivery.key, offset)
+            for life in {life.number: life for _, (life, _) in found}.values()
+            for delivery in finish(peek(self.state, life.queue_id, 1 << 40, 1 << 40))
+            for offset in range(delivery.low, delivery.to)
+        }
+        deliveries = self.owed.deliveries
+        deliveries.retried(self.owed, [retry for retry, _ in found], [named for _, named in found], left)
+        deliveries.publish_copies(self.owed, [entry and entry[1] for entry in effects.published])
 
     def _acks_applied(self, record: Record, effects: Effects) -> None:
         if effects.acks_skipped:
@@ -349,13 +376,43 @@ class Node:
 
     def expire(self) -> None:
         """Ends the leases that are over."""
-        heap = self.node.puller.leases._heap
-        over: set[object] = {lease for until_ms, _, lease in heap if until_ms <= self.now_ms}
+        leases = self.node.puller.leases
+        leases.begin_open(self.now_ms)
+        ending = [
+            lease for until_ms, _, lease in leases._heap if until_ms <= self.now_ms and lease.until_ms == until_ms
+        ]
+        over: set[object] = {lease for lease in ending if not lease.parcel}
+        self._check_ack_timeouts(set(ending))
         timeouts = self.node.puller.timeouts
         timeouts.tick(self.now_ms)
         while timeouts.ending:
             timeouts.turn(1)
         self.given.leases_over(over)
+        self.given.withdrawn({lease for lease in ending if lease not in over}, self._waiting)
+
+    def _check_ack_timeouts(self, ending: set[object]) -> None:
+        """Checks that what reached a consumer with an ack timeout comes back when that is over, and not before."""
+        before, self._out_since_ms = self._out_since_ms, {}
+        for lease in self.given.leases():
+            assert isinstance(lease, Lease)
+            if lease.attachment.handle is None or self.given.on_its_way(lease):
+                continue
+            since_ms = self._out_since_ms[lease] = before.get(lease, self.now_ms)
+            over = self.now_ms - since_ms >= lease.attachment.feed.ack_timeout_ms
+            assert over == (lease in ending), f"what is out since {since_ms} comes back at {self.now_ms}, or does not"
+
+    def _waiting(self, session: int, way: Way) -> int:
+        client = self.clients.get(session)
+        waiting = () if client is None else client.session.waiting.values()
+        return sum(
+            way.handle in parcel.handles and parcel.key == way.key and parcel.low <= way.offset < parcel.to
+            for parcel in waiting
+            if parcel.has_messages
+        )
+
+    def decide_retries(self) -> None:
+        """Lets the node write how often messages came back, and what becomes of them."""
+        self.node.maintenance.do("retry")
 
     def end_delays(self) -> None:
         """Begins delays of nacks, and ends those that are over."""
@@ -412,7 +469,7 @@ class Node:
         session = client.session
         del self.clients[session.number]
         self.node.close_session(session, source_of(session))
-        self.given.ways.pop(session.number, None)
+        self.given.closes(session.number)
 
     def wake(self) -> None:
         """Tells streams that they have something to send, and closes sessions that the slice ends."""

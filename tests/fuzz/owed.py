@@ -16,9 +16,11 @@ from zlib import crc32
 
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import ShoalError
+from shoal_contract.options import QueueOptions
 from shoal_contract.wire import common_pb2 as errors
 from shoal_contract.wire import slice_pb2 as wire
 from tests.fuzz.delayed import Delayed
+from tests.fuzz.deliveries import Deliveries
 from tests.fuzz.farewells import Farewells
 
 Codes = set[int]
@@ -77,7 +79,7 @@ class Life:
         self.number = number
         self.name = name
         self.expires_after_s = expires_after_s
-        self.exclusive = 0
+        self.options = QueueOptions()
         self.incarnation = incarnation
         self.queue_id = b""
         self.bound: dict[bytes, int] = {}
@@ -119,6 +121,7 @@ class Owed:
         """Messages that this record first made owed, and then no longer owed: they may still be on their way."""
         self.delayed = Delayed()
         self.farewells = Farewells()
+        self.deliveries = Deliveries()
         self._record = 0
         self._lives = 0
         self._incarnations: dict[bytes, int] = {}
@@ -187,10 +190,15 @@ class Owed:
     def crashed(self) -> None:
         """Forgets acks that are in no record: a crash loses them."""
         for life in self.lives.values():
+            for key, acked in life.acked.items():
+                for offset in acked:
+                    self.deliveries.promised_again(life, key, offset)
             life.acked.clear()
+        self.deliveries.crashed()
 
     def _forget(self, life: Life, key: bytes) -> None:
         todo = life.todo.pop(key, {})
+        self.deliveries.settled(life.number, key, set(todo))
         self.brief += [(life, key, offset) for offset, since in todo.items() if since == self._record]
         life.acked.pop(key, None)
         self.forgotten(life, key)
@@ -213,22 +221,15 @@ class Owed:
             newer = life is not None and 0 < life.incarnation < incarnation
             if incarnation and ((life is None and at_home) or (life is not None and life.incarnation > incarnation)):
                 allowed = {NO_SUCH_QUEUE}
-            elif (
-                life is not None
-                and not newer
-                and (life.expires_after_s, life.exclusive)
-                != (
-                    expires,
-                    step.options.exclusive,
-                )
-            ):
+            elif life is not None and not newer and life.options != QueueOptions.of_wire(step.options):
                 allowed = {CONFLICT}
             if not self._each(answer, number, allowed, ("declare", name, incarnation)):
                 continue
             if life is None or newer:
                 self.end(name)
                 life = self._begin(name, expires, incarnation, answer.offsets[number])
-                life.exclusive = step.options.exclusive
+                life.options = QueueOptions.of_wire(step.options)
+                self.deliveries.begins(life)
             life.incarnation = life.incarnation or incarnation
             life.renewed_lsn, life.idle_since_ms = self.lsn, self.time_ms
             assert answer.offsets[number] == life.incarnation
@@ -346,6 +347,8 @@ class Owed:
         """Makes every message from a new binding's start on owed, also those that were done before."""
         todo, acked = life.todo.setdefault(name, {}), life.acked.get(name, set())
         for seen in range(offset, self.keys[name].head):
+            if seen not in life.owes(name):
+                self.deliveries.promised_again(life, name, seen)
             todo[seen] = self._record
             acked.discard(seen)
         life.bound_back.setdefault(name, []).append((self.lsn, offset))

@@ -72,6 +72,7 @@ class Transactions(Owed):
                 for offset in offsets:
                     del todo[offset]
                 life.acked.get(key, set()).difference_update(offsets)
+                self.deliveries.settled(life.number, key, offsets)
                 self.done(life, key, offsets)
 
 

@@ -30,6 +30,7 @@ class Plan(NamedTuple):
     memory: Memory
     prompt: float
     stays: bool
+    options: int
     steps: list[tuple[Step, int]]
 
 
@@ -52,6 +53,7 @@ def plan(seed: int) -> Plan:
         Memory(*(random.choice((full, few)) for full, few in zip(Memory(), small, strict=True))),
         random.choice((1.0, 0.7, 0.3)),
         random.random() < 0.6,
+        random.getrandbits(16),
         [(setting, random.getrandbits(32)), *((step, random.getrandbits(32)) for step in chosen)],
     )
 
@@ -63,7 +65,7 @@ def attempt(found: Plan, only: Sequence[int] | None = None) -> Failure | None:
     chosen = range(len(found.steps)) if only is None else only
     try:
         with small_limits.patched(found.limits):
-            world = World(Node(found.memory), found.prompt, "PURGE_BINDINGS_MAX" in found.limits)
+            world = World(Node(found.memory), found.prompt, "PURGE_BINDINGS_MAX" in found.limits, found.options)
             for number in chosen:
                 step, seed = found.steps[number]
                 where = f"step {number}, {step.__name__}"
@@ -96,6 +98,11 @@ def finish(world: World, stays: bool) -> None:
     world.settle()
     node.memory = Memory()
     node.dispatcher.shares.attached.limit_bytes = 1 << 40
+    world.watches.note_crash()
+    while node.dispatcher.has_work:
+        node.turn(50)
+    world.watches.check_told()
+    world.watches.end_all()
     _until(world, lambda: [*node.owed.delayed.waiting, *node.owed.farewells.letters])
     lives = node.owed.lives.values()
     _until(world, lambda: [(life.name, key, todo) for life in lives for key, todo in life.todo.items() if todo])
@@ -137,6 +144,8 @@ def _round(world: World, random: Random) -> None:
     node.now_ms += 600
     node.expire()
     node.end_delays()
+    node.decide_retries()
+    steps.dead_letters(world, random)
     steps.divide(world, random)
     node.node.acks.flush()
     steps.trim(world, random)

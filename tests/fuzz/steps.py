@@ -28,6 +28,7 @@ from tests.fuzz.changes import (
 )
 from tests.fuzz.consumers import ack, ack_by_name, attach, close_session, detach, nack, open_session, pull, take
 from tests.fuzz.live import publish_live
+from tests.fuzz.watching import end_watch, read_watch, watch, watch_turns
 from tests.fuzz.world import DAY_MS, KEYS, PARTITIONS, World
 
 
@@ -125,6 +126,47 @@ def courier(world: World, random: Random) -> None:
                 letters.not_sent(letter, world.node.now_ms)
 
 
+def die_elsewhere(world: World, random: Random) -> None:
+    """Gives messages of a queue with a bound back, while another slice owns its dead-letter key."""
+    lives = [life for life in world.node.owed.lives.values() if life.options.dead_letter]
+    if not lives:
+        return
+    dead_letter = random.choice(lives).options.dead_letter
+    assert isinstance(dead_letter, bytes)
+    owned = bytearray(b"\x01" * PARTITIONS)
+    owned[partition_of(dead_letter, PARTITIONS)] = 0
+    world.own(bytes(owned))
+    world.settle()
+    for _ in range(random.choice((2, 4, 6))):
+        take(world, random)
+        nack(world, random)
+        world.node.decide_retries()
+        world.settle()
+        world.node.turn(5)
+        world.node.wake()
+    dead_letters(world, random)
+    if random.random() < 0.7:
+        world.own(b"\x01" * PARTITIONS)
+
+
+def retries(world: World, random: Random) -> None:
+    world.node.decide_retries()
+
+
+def dead_letters(world: World, random: Random) -> None:
+    """Brings dead letters to other slices; some are lost on the way, and some answers."""
+    letters, deliveries = world.node.dispatcher.registry.returns.letters, world.node.owed.deliveries
+    for _ in range(random.randint(1, 3)):
+        letter = letters.take(world.node.now_ms)
+        if letter is not None:
+            slot = deliveries.taken(world.node.owed, letter)
+            if random.random() < 0.6:
+                deliveries.sent(slot)
+                letters.sent(letter)
+            else:
+                letters.not_sent(letter, world.node.now_ms)
+
+
 def delays(world: World, random: Random) -> None:
     world.node.end_delays()
 
@@ -168,6 +210,12 @@ def rest(world: World, random: Random) -> None:
         world.node.turn(1)
     assert not world.node.dispatcher.has_work, "dispatch finds no rest"
     world.checks.served()
+    world.watches.note_crash()
+    if world.watches.open and random.random() < 0.5:
+        world.settle()
+        while world.node.dispatcher.has_work:
+            world.node.turn(1)
+        world.watches.check_told()
 
 
 def look(world: World, random: Random) -> None:
@@ -182,4 +230,6 @@ WEIGHTS: dict[Step, int] = {
     write: 5, refuse: 2, apply: 5, turn: 9, work: 3, flush: 5, trim: 3, reclaim: 2, producers: 1, due: 3, expire: 2,
     time: 3, delays: 2, end_idle_queues: 2, farewell: 3, say_farewells: 3, courier: 2, say_elsewhere: 2,
     divide: 1, freeze: 2, checkpoint: 2, crash: 1, own: 1, rest: 3, look: 1,
+    retries: 4, dead_letters: 2, die_elsewhere: 3,
+    watch: 2, read_watch: 3, end_watch: 1, watch_turns: 4,
 }  # fmt: skip

@@ -11,18 +11,24 @@ import pytest
 
 from shoal_contract.errors import Corrupt
 from shoal_contract.journal_record import Record
-from shoal_slice_node.core.apply import acks, drops, farewells, purges, trims, undone
-from shoal_slice_node.core.apply.records import Kind
+from shoal_slice_node.core.apply import acks, drops, farewells, purges, retries, trims, undone
+from shoal_slice_node.core.apply.records import Kind, Reason
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.dispatch import loading
+from shoal_slice_node.core.dispatch import letters, loading
 from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
 from shoal_slice_node.core.dispatch.growing import Growing
+from shoal_slice_node.core.dispatch.leases import Lease, LeaseClock
+from shoal_slice_node.core.dispatch.letters import Letters
 from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.verbs import engine
 from shoal_slice_node.core.verbs.changes import Checked
 from shoal_slice_node.core.verbs.engine import Engine
+from shoal_slice_node.core.watching.watched_key import WatchedKey
+from shoal_slice_node.core.watching.watched_prefix import WatchedPrefix
+from shoal_slice_node.core.watching.watching import Watching
 from tests.fuzz.runs import attempt, plan
 
 
@@ -78,6 +84,35 @@ def replay_skips_acks(apply: Any) -> Any:
     return applied
 
 
+def a_third_of_the_time(_: Any) -> Any:
+    def begin(lease: Lease, now_ms: int) -> None:
+        lease.until_ms = now_ms + lease.lease_ms // 3
+
+    return begin
+
+
+def never_begun(_: Any) -> Any:
+    return lambda clock, _: clock._open.clear()
+
+
+def counted_unsent(_: Any) -> Any:
+    """Returns a way to take what was not sent that counts it as delivered."""
+
+    def not_sent(returns: Returns, stream: Stream, back: Any) -> None:
+        sessions = [attachment.session for attachment in stream.feed.attachments.values()]
+        returns.came_back(stream, back, Reason.LEFT, sessions[0] if sessions else Session(0, 0))
+
+    return not_sent
+
+
+def one_time_more(copy_of: Any) -> Any:
+    return lambda chunk, index, death: copy_of(chunk, index, death._replace(times=death.times + 1))
+
+
+def lost_on_its_way(_: Any) -> Any:
+    return lambda letters, letter, _: letters.sent(letter)
+
+
 def one_message_more(decode_trims: Any) -> Any:
     return lambda payload: [(key_id, low + 1, lsn) for key_id, low, lsn in decode_trims(payload)]
 
@@ -97,7 +132,7 @@ def all_by_one_producer(_: Any) -> Any:
 DEFECTS = {
     "an ack goes one too far": Defect(acks, "move_cursor", one_too_far, 20),
     "a delivery is lost on its way": Defect(Session, "take", one_delivery_lost, 20),
-    "a session that has room again is not asked": Defect(Registry, "has_room_again", nothing, 20),
+    "a session that has room again is not asked": Defect(Registry, "has_room_again", nothing, 60),
     "what is given again comes in another order": Defect(Stream, "give_again", last_returned_first, 150),
     "a purge forgets ended bindings": Defect(purges, "_purge_details", lambda _: lambda *_: 0, 100),
     "a drop leaves a row": Defect(drops, "discard_ended", counted_and_left, 60),
@@ -111,6 +146,19 @@ DEFECTS = {
     "a drop leaves a farewell": Defect(drops, "forget_farewell", nothing, 60),
     "a farewell that was set anew is said": Defect(farewells, "_say_unless_newer", said_all_the_same, 500),
     "letters share a producer": Defect(farewells, "sha256", all_by_one_producer, 200),
+    "an ack timeout ends early": Defect(Lease, "begin", a_third_of_the_time, 200),
+    "ack timeouts never end": Defect(LeaseClock, "begin_open", never_begun, 60),
+    "counts of deliveries are not kept": Defect(
+        retries._Retrying, "_count", lambda _: staticmethod(lambda *_: False), 60
+    ),
+    "what was not sent counts as delivered": Defect(Returns, "not_sent", counted_unsent, 60),
+    "a dead letter has no copy": Defect(retries, "copy_of", nothing, 60),
+    "a copy says a wrong count": Defect(retries, "copy_of", one_time_more, 60),
+    "dead letters share a producer": Defect(letters, "sha256", all_by_one_producer, 300),
+    "a dead letter that is lost counts as sent": Defect(Letters, "not_sent", lost_on_its_way, 300),
+    "a watch does not tell who leaves": Defect(WatchedKey, "left", nothing, 60),
+    "a watch does not tell presence": Defect(Watching, "attached", nothing, 150),
+    "a watched prefix does not hear of changes": Defect(WatchedPrefix, "changed", nothing, 300),
     "chunks that wait are let go uncounted": Defect(Growing, "_let_go", uncounted, 20),
 }
 

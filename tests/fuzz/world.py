@@ -5,6 +5,7 @@ from random import Random
 from re import sub
 
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.common_pb2 import QueueOptions
 from shoal_slice_node.adapters import requests
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_ownership
 from shoal_slice_node.core.node.commit import Item
@@ -14,6 +15,7 @@ from tests.fuzz.live import Lives
 from tests.fuzz.node import Client, Node
 from tests.fuzz.owed import Life
 from tests.fuzz.sources import UNARY
+from tests.fuzz.watching import Watches
 
 PARTITIONS = 4
 QUEUES = (b"q0", b"q1", b"q2", b"q3")
@@ -25,14 +27,16 @@ FRAMES_KEPT = 20
 
 class World:
     """Holds a node, its clients, and what they remember. `prompt`: the share of requests that are written and applied
-    at once. `parts`: purges may come in parts."""
+    at once. `parts`: purges may come in parts. `options`: a number that decides which queues have bounds."""
 
-    def __init__(self, node: Node, prompt: float, parts: bool) -> None:
+    def __init__(self, node: Node, prompt: float, parts: bool, options: int) -> None:
         self.node = node
         self.checks = Checks(node)
         self.lives = Lives()
+        self.watches = Watches(node)
         self.prompt = prompt
         self.parts = parts
+        self.options = options
         self.bodies = 0
         self.runs = 0
         self.chunks: dict[bytes, int] = {}
@@ -41,6 +45,17 @@ class World:
         """The exceptions of checks that found a wrong answer. The node swallows what its callbacks raise."""
         self.own(b"\x01" * PARTITIONS)
         self.settle()
+
+    def terms(self, name: bytes) -> QueueOptions:
+        """Returns the options with which this run mostly declares a queue."""
+        number = QUEUES.index(name)
+        options = QueueOptions(expires_after_s=5 if name == QUEUES[-1] else 0)
+        if number == self.options % 5:
+            options.ack_timeout_ms = 1_500
+        if number in (self.options % 3, self.options % 4):
+            options.max_deliveries = 1 + self.options % 2
+            options.dead_letter = (b"", *KEYS)[self.options % 6]
+        return options
 
     def say(self, *words: object) -> None:
         self.said.append(words)

@@ -150,9 +150,12 @@ class CoreDriver:
         self.check_served()
 
     def check_served(self) -> None:
-        """No binding is silent."""
+        """No binding is silent, and nobody has more than its window."""
         silent = [found.reason for found in silent_streams(self.dispatcher, self.dispatcher.feeds.values())]
         assert not silent, silent
+        for feed in self.dispatcher.feeds.values():
+            for attachment in feed.attachments.values():
+                assert attachment.messages <= attachment.window_messages
 
     def deliveries(self, session: Session) -> list[wire.Delivery]:
         """All that the session can get now, as if its client read at once."""

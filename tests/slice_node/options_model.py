@@ -121,6 +121,19 @@ class OptionsModel(ReferenceModel):
 
     # What no longer counts.
 
+    def give_up(self, name: str, low: int) -> None:
+        """A message that was delivered as often as may be is over for its queue: nothing is told of it."""
+        super().give_up(name, low)
+        for one in [one for one in self.pending | self.letters if one.key == name]:
+            binding = self.binding(one)
+            if binding is not None and self.dies(one):
+                binding.lost.discard(one.offset)
+        self.sweep()
+
+    def dies(self, one: Id) -> bool:
+        """Whether it is given no more once a record has its count."""
+        return one in self.letters or self.counts.get(one, 0) + 1 >= self.bound(one.queue)
+
     def sweep(self) -> None:
         """Nothing is known of messages that the queue has not to get."""
         known: tuple[dict[Id, str] | dict[Id, int], ...] = (self.counts, self.pending, self.letters, self.since)

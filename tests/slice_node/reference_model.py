@@ -52,8 +52,8 @@ class ReferenceModel:
         self.keys: dict[str, Key] = {}
         self.zombies: dict[str, int] = {}
         """Bindings of dropped queues that the core may still count, by key."""
-        self.delayed: list[tuple[int, str, list[bytes]]] = []
-        """Publishes that wait: time, key, bodies; in the order in which they came."""
+        self.delayed: list[tuple[int, str, list[bytes], int]] = []
+        """Publishes that wait: time, key, bodies, ttl; in the order in which they came."""
         self.fresh: set[tuple[str, int]] = set()
         """Key and offset of what was published since the last look for what capacities gave up."""
         self.brief: set[tuple[str, int]] = set()
@@ -87,18 +87,26 @@ class ReferenceModel:
         else:
             assert answer > 0
             self._unneeded(key, start, answer)
-        needed = [offset for binding in others for offset in binding.left]
         if start == wire.START_UNSPECIFIED:
             assert answer == key.head
         else:
-            wanted = {wire.START_EARLIEST: 0, wire.START_OFFSET: value}.get(start, key.head - value)
-            kept = min([key.head - key.remembered, *needed])
-            assert wanted <= answer <= max(wanted, kept)
+            wanted = self.wanted_from(name, start, value)
+            assert wanted <= answer <= max(wanted, self.kept_from(name))
         seen = set(range(answer, key.head))
         if old is None:
             bindings[name] = Binding(answer, seen)
-        else:  # besides what it still had to get below; what is out stays out
-            bindings[name] = Binding(answer, old.left | seen, given=old.given, resting=old.resting, lost=old.lost)
+        else:  # besides what it still had to get below; what is out stays out; of what was lost it may hear nothing
+            bindings[name] = Binding(answer, old.left | seen, given=old.given, resting=old.resting)
+
+    def wanted_from(self, name: str, start: wire.Start.ValueType, value: int) -> int:
+        """Where a bind is asked to begin, whatever is kept."""
+        return {wire.START_EARLIEST: 0, wire.START_OFFSET: value}.get(start, self.key(name).head - value)
+
+    def kept_from(self, name: str) -> int:
+        """All from here on is still to be given, or remembered: the key must have it."""
+        key = self.key(name)
+        needed = [offset for binding in self.members(name) for offset in binding.left]
+        return min([key.head - key.remembered, *needed])
 
     def _unneeded(self, key: Key, start: wire.Start.ValueType, answer: int) -> None:
         """Nobody needed the key: it may have vanished and begin anew, above all it ever had."""
@@ -117,6 +125,7 @@ class ReferenceModel:
         else:
             assert answer == self.key(name).head
             binding.end = answer
+            binding.lost.clear()  # It keeps what the key keeps: of the rest it may hear nothing.
         if binding is not None:
             if discard:
                 binding.left.clear()
@@ -142,7 +151,8 @@ class ReferenceModel:
             binding.resting.clear()
             self._tidy(queue, name)
 
-    def publish(self, name: str, bodies: list[bytes], offset: int, routed: int) -> None:
+    def publish(self, name: str, bodies: list[bytes], offset: int, routed: int, ttl_ms: int = 0) -> None:
+        """`ttl_ms`: see lifetimes_model.py; here nothing expires."""
         if name[0] == "@" and name[1:] in self.queues and name not in self.queues[name[1:]]:
             key = self.key(name)
             assert offset > key.used
@@ -187,22 +197,22 @@ class ReferenceModel:
             if name in self.queues[queue]:
                 self._tidy(queue, name)
 
-    def told(self, queue: str, name: str, first: int, to: int) -> None:
-        """A consumer of the queue was told of a gap."""
+    def told(self, queue: str, name: str, first: int, to: int, why: int) -> None:
+        """A consumer of the queue was told of a gap. `why`: see lifetimes_model.py."""
         binding = self.queues.get(queue, {}).get(name)
         if binding is not None:
             gone = set(range(first, to))
             assert not gone & binding.left, "it is still to be given"
             binding.lost -= gone
 
-    def delay(self, name: str, bodies: list[bytes], not_before_ms: int) -> None:
-        self.delayed.append((not_before_ms, name, bodies))
+    def delay(self, name: str, bodies: list[bytes], not_before_ms: int, ttl_ms: int = 0) -> None:
+        self.delayed.append((not_before_ms, name, bodies, ttl_ms))
 
-    def take_due(self, wall_ms: int) -> list[tuple[str, list[bytes]]]:
+    def take_due(self, wall_ms: int) -> list[tuple[str, list[bytes], int]]:
         """What has to be published now, in its order."""
         due = sorted((one for one in self.delayed if one[0] <= wall_ms), key=lambda one: one[0])
         self.delayed = [one for one in self.delayed if one[0] > wall_ms]
-        return [(name, bodies) for _, name, bodies in due]
+        return [one[1:] for one in due]
 
     def given(self, queue: str, name: str, offset: int, body: bytes, session: int) -> None:
         """The core gave this message of this queue to a session."""
@@ -249,6 +259,7 @@ class ReferenceModel:
         """Whoever has the messages out."""
         binding = self.queues.get(queue, {}).get(name)
         if binding is not None:
+            binding.lost.clear()  # As with an unbind.
             binding.left -= set(range(low, to))
             binding.given = {offset: holder for offset, holder in binding.given.items() if not low <= offset < to}
             binding.resting = {offset: at for offset, at in binding.resting.items() if not low <= offset < to}

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.chunk import parse_chunk
-from shoal_contract.options import QueueOptions
+from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import Kind, encode_ownership
 
-from .core_driver import PARTITIONS, acks, bind, declare, drop, publish, purge
+from .core_driver import PARTITIONS, acks, bind, configure, declare, drop, publish, purge
 from .test_dead_letters import Driver, attached
 
 
@@ -190,3 +190,37 @@ def test_a_letter_has_the_same_producer_on_a_slice_where_queue_and_key_have_othe
     assert one.stream.key_id != other_one.stream.key_id
     assert one.stream.feed.queue_id != other_one.stream.feed.queue_id
     assert one.producer == other_one.producer
+
+
+def test_a_letter_whose_message_is_gone_is_over(core: Driver) -> None:
+    """It rested for ever, and its queue stayed in memory with it."""
+    foreign(core)
+    session = attached(core)
+    core.change(publish("k", b"short", ttl_ms=5_000))
+    for _ in range(2):
+        core.take(session)
+        core.again(session, 0, 9)
+    core.dispatcher.close(session)
+    core.maintain()
+    letters = core.dispatcher.registry.returns.letters
+    assert letters.unsent == 1
+    core.now_ms += 6_000
+    core.maintain()
+    core.check()
+    assert not list(core.tables.log.scan()) and letters.take(core.now_ms) is None
+    core.settle()
+    assert not core.dispatcher.feeds and letters.unsent == 0
+    core.check()
+
+
+def test_what_rests_and_is_gone_is_decided_once(core: Driver) -> None:
+    """An ack in a change moved the cursor in the tables above it, and a record was made for it at each tick."""
+    core.change(configure("k", KeyOptions(capacity_messages=2, policy="drop_oldest")))
+    session = attached(core)
+    core.change(publish("k", b"a"))
+    core.take(session)
+    core.nack(session, 0, 9)
+    core.dispatcher.close(session)
+    core.change(publish("k", b"b"), publish("k", b"c"), acks(("q", "k", 2, 3)))
+    core.settle()
+    core.check()

@@ -188,16 +188,16 @@ class SliceMachine(RuleBasedStateMachine):
         """The model hears of what the last tick published."""
         due = self.model.take_due(self.core.wall_ms)
         left: dict[str, int] = {}
-        routed = [self.model.live(name) for name, _ in due]
-        for (name, sent), queues in zip(due, routed, strict=True):
+        routed = [self.model.live(name) for name, _, _ in due]
+        for (name, sent, _), queues in zip(due, routed, strict=True):
             kept = queues or self.model.key(name).history
             left[name] = left.get(name, 0) + (len(sent) if kept else 0)
-        for (name, sent), queues in zip(due, routed, strict=True):
+        for (name, sent, ttl_ms), queues in zip(due, routed, strict=True):
             row = self.core.tables.key.get(self.core.state.full_name(name.encode()))
             kept = queues or self.model.key(name).history
             first = head_of(row) - left[name] if row is not None and kept else 0
             left[name] -= len(sent) if kept else 0
-            self.model.publish(name, sent, first, queues)
+            self.model.publish(name, sent, first, queues, ttl_ms)
         self.gives_up()
 
     @rule(queue=queues, again=st.booleans(), if_unused=st.booleans(), if_empty=st.booleans())
@@ -335,7 +335,7 @@ class SliceMachine(RuleBasedStateMachine):
         self.core.gaps.clear()
         found = [m for d in self.core.pull(self.puller_session, queue, messages, lease_ms) for m in bodies_of(d)]
         for gap in self.core.gaps:
-            self.model.told(queue, gap.key.decode(), gap.first, gap.to)
+            self.model.told(queue, gap.key.decode(), gap.first, gap.to, gap.why)
         assert len(found) <= messages
         for name, offset, body in found:
             self.model.given(queue, name, offset, body, LEASED)
@@ -430,7 +430,7 @@ class SliceMachine(RuleBasedStateMachine):
     def hear_gaps(self) -> None:
         for gap in self.core.gaps:
             for handle in gap.handles:
-                self.model.told(QUEUES[handle], gap.key.decode(), gap.first, gap.to)
+                self.model.told(QUEUES[handle], gap.key.decode(), gap.first, gap.to, gap.why)
 
     def take_all(self) -> None:
         for session in self.sessions:

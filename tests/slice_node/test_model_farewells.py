@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -266,5 +267,5 @@ class FarewellMachine(RuleBasedStateMachine):
         assert finish(checksums(again.state.tables)) == finish(checksums(self.delta)), "replay gives other tables"
 
 
-TestFarewells = FarewellMachine.TestCase
+TestFarewells = pytest.mark.timeout(600)(FarewellMachine.TestCase)
 TestFarewells.settings = settings(RUNS, max_examples=150)

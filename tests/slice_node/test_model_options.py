@@ -8,6 +8,7 @@ many, acks in a change, restarts, and hours that pass. Long because a state mach
 from __future__ import annotations
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import settings
 from hypothesis.stateful import initialize, invariant, precondition, rule
 
@@ -66,16 +67,19 @@ class OptionsMachine(DeltaMachine):
     @initialize(options=st.tuples(some_options(), some_options(), some_options()))
     def open(self, options: tuple[QueueOptions, QueueOptions, QueueOptions]) -> None:
         self.options = dict(zip(QUEUES, options, strict=True))
-        self.model = OptionsModel(self.options, FAR)
         self.base = MemoryBase()
         self.delta = Delta(self.base)
         self.frozen = False
         self.core = CoreDriver(self.delta, OWNED)
+        self.model = self.new_model()
         self.elsewhere: dict[bytes, Id] = {}
         self.sent: set[Id] = set()
         self.lives: dict[bytes, tuple[str, set[str]]] = {}
         self.used_ms: dict[str, int] = {}
         self.begin()
+
+    def new_model(self) -> OptionsModel:
+        return OptionsModel(self.options, FAR)
 
     def begin(self) -> None:
         self.puller_session = self.core.session()
@@ -396,7 +400,6 @@ class OptionsMachine(DeltaMachine):
         self.core.end_leases()  # Else they would end in turns after the tick, and be decided in the next one.
         found = self.core.maintain()
         self.model.tick(self.core.now_ms, DELAY_MS)
-        self.publishes_due()
         for queue in QUEUES if leases_over else ():
             self.model.back(queue, LEASED, "timeout")
         self.model.end_timeouts(self.core.now_ms, begins=True)
@@ -405,6 +408,7 @@ class OptionsMachine(DeltaMachine):
             self.model.done(one)
         self.sent.clear()
         self.model.records()
+        self.publishes_due()
         self.collects()
         self.take_all()
         return found
@@ -530,6 +534,6 @@ def _dead(chunk: Chunk) -> tuple[Id, str, int, bytes]:
     return one, fields["shoal-reason"].decode(), int(fields["shoal-deliveries"]), body
 
 
-TestOptions = OptionsMachine.TestCase
+TestOptions = pytest.mark.timeout(600)(OptionsMachine.TestCase)
 TestOptions.settings = settings(RUNS, max_examples=150)
 del DeltaMachine

@@ -170,6 +170,6 @@ def follow(model: ReferenceModel, step: wire.Step, answer: wire.StepOutcome, flu
             raise AssertionError(kind)
 
 
-TestTransactions = TransactionMachine.TestCase
+TestTransactions = pytest.mark.timeout(600)(TransactionMachine.TestCase)
 TestTransactions.settings = settings(RUNS, max_examples=150)
 del DeltaMachine

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.turns import finish
 from tests.slice_node.core_driver import CoreDriver
 
@@ -14,13 +17,23 @@ OFFLINE = wire.MEMBER_CHANGE_OFFLINE
 Told = tuple[wire.MemberChange.ValueType, str]
 
 
+class Driver(Protocol):
+    """Drives the node whose watches these are."""
+
+    @property
+    def node(self) -> Node: ...
+
+    @property
+    def now_ms(self) -> int: ...
+
+
 class ToldWatch:
     """`members`: name -> online, None where counts are told. `counts`: key -> (bound, consumed). `snapshots`: how many
     came."""
 
     def __init__(
         self,
-        core: CoreDriver,
+        core: Driver,
         *,
         key: str | None = None,
         prefix: str | None = None,

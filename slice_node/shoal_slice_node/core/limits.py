@@ -502,6 +502,10 @@ PUMP_TURN_BYTES: Final = 256 << 10
 RECENT_CHUNKS_BYTES_MAX: Final = 1 << 20
 """Bytes of chunks that are kept after they were read from a log, for the next queues that lag behind the same key."""
 
+OPENED_CHUNKS_BYTES_MAX: Final = 4 << 20
+"""Bytes of log rows that stay decoded after parts were cut from them, as they exceed a window: about three times this.
+It is more than any chunk takes."""
+
 EXPIRED_PER_GAP_MAX: Final = 16
 """Chunks that have expired and are passed over as one gap: about 0.2 ms. The next ones are the next gap."""
 

@@ -46,12 +46,14 @@ def first_row(tables: Tables, key: KeyRow, fits: Callable[[int, LogRow], bool]) 
 class StoredChunk:
     """Holds one log row: the chunk with the messages first <= o < end. Rows never change, so it may be kept."""
 
-    __slots__ = ("_chunk", "_opened", "_row", "end", "first", "header")
+    __slots__ = ("_chunk", "_cut", "_opened", "_row", "end", "first", "header")
 
     def __init__(self, first: int, row: bytes) -> None:
         self._row = row
         self._chunk: bytes | None = None
         self._opened: Chunk | None = None
+        self._cut = (0, 0, b"")
+        """The part that was cut last, and its offsets: queues in step ask for the same."""
         self.first = first
         self.header = decode_log(row)
         self.end = first + self.header.messages
@@ -72,6 +74,17 @@ class StoredChunk:
         if self._opened is None:
             self._opened = read_stored_chunk(self.chunk)
         return self._opened
+
+    def cut(self, low: int, to: int) -> bytes:
+        """Returns a chunk of the messages low <= o < to alone."""
+        if self._cut[:2] != (low, to):
+            self._cut = low, to, cut_chunk(self.opened(), low - self.first, to - self.first)
+        return self._cut[2]
+
+    @property
+    def size_bytes(self) -> int:
+        """Returns the bytes of the row."""
+        return len(self._row)
 
 
 class Part(NamedTuple):
@@ -134,7 +147,7 @@ class LogRows:
             return Part(stored.first, chunk)
         if not stored.is_open:
             self.cost += len(chunk) // LOG_BYTES_PER_COST + stored.header.messages // CUT_MESSAGES_PER_COST
-        return Part(low, cut_chunk(stored.opened(), low - stored.first, to - stored.first))
+        return Part(low, stored.cut(low, to))
 
     def _next(self, offset: int, rows_max: int) -> StoredChunk | None:
         for first, row in islice(self._rows, rows_max):

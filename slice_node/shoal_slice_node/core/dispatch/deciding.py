@@ -6,6 +6,7 @@ becomes of letters (letters).
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 from operator import attrgetter
 
@@ -33,6 +34,10 @@ from shoal_slice_node.core.limits import (
 _BINDING = attrgetter("queue_id", "key_id")
 
 
+GiveUp = Callable[[Stream, Resting, int], None]
+"""Takes a stretch of which the key does not keep what is below an offset any more."""
+
+
 class _Next(Enum):
     """Says what is next for messages that came back."""
 
@@ -53,10 +58,12 @@ _FATES = {_Next.COUNT: Fate.AGAIN, _Next.END: Fate.DEAD, _Next.COPY: Fate.DEAD, 
 
 
 class Deciding:
-    """Keeps what waits for RETRY records, and decides about it."""
+    """Keeps what waits for RETRY records, and decides about it. What the key gave up meanwhile needs no record, and
+    a record might not find it: the cursor in the tables may have passed it."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State, give_up: GiveUp) -> None:
         self._state = state
+        self._give_up = give_up
         self._originals = Originals(state)
         self.letters = Letters(state, self._originals, self.wait)
         self._counting = Undecided()
@@ -103,7 +110,7 @@ class Deciding:
 
     def _decide_count(self, record: _Part, stream: Stream, resting: Resting) -> None:
         record.looks += 1
-        if resting.over or stream.feed.gone:
+        if resting.over or stream.feed.gone or self._is_given_up(stream, resting):
             return
         step = self._next(stream, resting)
         if step is _Next.SEND:
@@ -139,7 +146,7 @@ class Deciding:
     ) -> Resting | None:
         """Decides about one stretch. Returns what of it has no room."""
         record.looks += 1
-        if resting.over or stream.feed.gone:
+        if resting.over or stream.feed.gone or self._is_given_up(stream, resting):
             return None
         if self._next(stream, resting) is not _Next.COPY:
             self._counting.add(stream, resting)  # The dead-letter key went to another slice.
@@ -158,6 +165,15 @@ class Deciding:
         record.retries += 1
         self._propose(stream, resting, Fate.DEAD)
         return rest
+
+    def _is_given_up(self, stream: Stream, resting: Resting) -> bool:
+        """Returns whether the key gave up some of it; what is left of it waits anew then."""
+        found = self._state.key_by_id(stream.key_id)
+        low = resting.to if found is None else found[1].low
+        if low <= resting.first:
+            return False
+        self._give_up(stream, resting, min(low, resting.to))
+        return True
 
     def _propose(self, stream: Stream, resting: Resting, fate: Fate) -> None:
         of = stream.feed.queue_id, stream.key_id

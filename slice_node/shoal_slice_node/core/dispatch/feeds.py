@@ -58,8 +58,14 @@ class Attachment:
 
     @property
     def window_open(self) -> bool:
-        """Returns whether the window has room. A chunk may exceed the window by its own size: it is never split."""
+        """Returns whether the window has room for one message: its last may exceed it in bytes."""
         return self.messages < self.window_messages and self.body_bytes < self.window_bytes
+
+    def room_for(self, messages: int, body_bytes: int) -> int:
+        """Returns for how many of a chunk's messages the window has room; it is open. Of bytes, each message counts
+        with an equal share."""
+        room, left_bytes = self.window_messages - self.messages, self.window_bytes - self.body_bytes
+        return room if body_bytes <= left_bytes else min(room, -(-left_bytes * messages // body_bytes))
 
     @property
     def pulling(self) -> bool:
@@ -321,11 +327,20 @@ class Feed:
         if attachment.join_line():
             self._line.append(attachment)
 
-    def pick(self) -> Attachment | None:
+    def pick(self, more: int = 0, more_bytes: int = 0) -> Attachment | None:
         """Returns the next attachment in line that has room. A session without room notes this feed, and asks for it
-        when it has room."""
+        when it has room. `more`, `more_bytes`: so much is to go before the last message; None, and it stays the next,
+        if its window has room for a part only."""
         attachment = self._first_with_room()
-        if attachment is not None and len(self._line) > 1:
+        if attachment is None or (
+            more
+            and (
+                attachment.messages + more >= attachment.window_messages
+                or attachment.body_bytes + more_bytes >= attachment.window_bytes
+            )
+        ):
+            return None
+        if len(self._line) > 1:
             self._line.rotate(-1)
         return attachment
 

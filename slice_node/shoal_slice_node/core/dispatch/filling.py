@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
 
 from shoal_slice_node.core.apply.expiry import is_over
 from shoal_slice_node.core.apply.log_rows import LogRows
@@ -10,14 +11,11 @@ from shoal_slice_node.core.apply.undone import Undone, undone
 from shoal_slice_node.core.dispatch.feeds import Attachment
 from shoal_slice_node.core.dispatch.gaps import DROPPED, EXPIRED, pass_over
 from shoal_slice_node.core.dispatch.leases import Lease
-from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
+from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, OpenedChunks, RecentChunks
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import EXPIRED_PER_GAP_MAX, PARCEL_BYTES_MAX, PUMP_TURN_LOOKS
 from shoal_slice_node.core.rows.key_row import KeyRow
-
-Pick = Callable[[], Attachment | None]
-"""Returns the attachment that gets the next part; None: none has room."""
 
 LeaseOf = Callable[[Attachment], Lease | None]
 """Returns the lease under which the attachment gets the next part; None: it has it until its session ends."""
@@ -25,6 +23,12 @@ LeaseOf = Callable[[Attachment], Lease | None]
 Give = Callable[[Stream, Attachment, ChunkPart], None]
 GiveRun = Callable[[Stream, Attachment, Sequence[ChunkPart]], int]
 """Gives whole chunks that follow each other, until the session has no room. Returns how many it gave."""
+
+
+class Pick(Protocol):
+    """Picks the attachment that gets the next part, or the next chunk: see Feed.pick."""
+
+    def __call__(self, more: int = 0, more_bytes: int = 0, /) -> Attachment | None: ...
 
 
 class Budget:
@@ -126,6 +130,7 @@ class _Filling:
         self._budget = budget
         self._registry = registry
         self._recent: RecentChunks = registry.recent
+        self._opened: OpenedChunks = registry.opened
         self._now_ms = registry.time_ms
         self._lease_of = lease_of
         self._give_run = give_run
@@ -139,7 +144,7 @@ class _Filling:
                     if not self._pass_expired(found, to):
                         return False
                     break  # What is to be given again is another list now.
-                given = self._give_part(found, times or self._times(found), stream.messages_allowed)
+                given = self._give_found(found, times)
                 if given and given < to:
                     stream.give_again_from(given)
                 if given < found.to:
@@ -159,7 +164,7 @@ class _Filling:
                     if not self._pass_expired(found, end):
                         return False
                     break  # Done ranges may have been added.
-                given = self._give_part(found, self._times(found), stream.messages_allowed)
+                given = self._give_found(found, 0)
                 if given:
                     stream.give_on_from(given)
                 if given < found.to:
@@ -203,8 +208,11 @@ class _Filling:
                 break
             if 0 < part.expires_ms <= self._now_ms:
                 break
-            attachment = self._pick()
+            messages, body_bytes = part.to - part.low, part.body_bytes
+            attachment = self._pick(messages - 1, body_bytes - body_bytes // messages)
             if attachment is None:
+                if messages > 1 and stream.feed.find_room():
+                    break  # There is room for a part: it is cut from the chunk in the log.
                 return False
             self._give_to(attachment, part)
             stream.give_on_from(part.to)
@@ -226,7 +234,9 @@ class _Filling:
         offset = first
         while offset < last and body_bytes > 0 and rows > 0 and chunk_bytes > 0:
             part = get(key_id, offset)
-            if part is None or part.to > end or 0 < part.expires_ms <= self._now_ms:
+            if part is None or part.to > last or 0 < part.expires_ms <= self._now_ms:
+                break
+            if part.body_bytes > body_bytes and part.to - part.low > 1:
                 break
             parts.append(part)
             offset = part.to
@@ -271,6 +281,20 @@ class _Filling:
         self._budget.rows -= self._rows.cost
         self._rows.cost = 0
 
+    def _give_found(self, found: Undone, times: int) -> int:
+        """Gives it to one attachment, or in parts to several, as their windows have room. `times` 0: the stream knows
+        what was delivered before. Returns where the messages given end; 0: nothing was given."""
+        stream, given = self._stream, 0
+        low, to, stored = found
+        while low < to:
+            end = stream.marked if not times and low < stream.marked < to else to
+            some = found if low == found.low and end == to else Undone(low, end, stored)
+            low = self._give_part(some, times or self._times(some), stream.messages_allowed)
+            if not low:
+                break
+            given = low
+        return given
+
     def _give_part(self, found: Undone, times: int, allowed: int) -> int:
         """Gives up to `allowed` messages. Returns where they end; 0: nothing was given. The cost of reading up to here
         counts only after a part is given, so that every turn makes progress."""
@@ -280,7 +304,9 @@ class _Filling:
         attachment = self._pick()
         if attachment is None:
             return 0
-        part = self._part(found, min(budget.messages, allowed), times)
+        header = found.stored.header
+        room = attachment.room_for(header.messages, header.body_bytes)
+        part = self._part(found, min(budget.messages, allowed, room), times)
         if part.first == part.low and part.to == found.stored.end and not times:
             self._recent.keep(self._stream.key_id, part)
         self._give_to(attachment, part)
@@ -301,7 +327,11 @@ class _Filling:
         to = min(to, low + messages_max)
         header = stored.header
         size = _share(header.body_bytes, to - low, header.messages)
+        if to - low < header.messages:
+            stored = self._opened.same(self._stream.key_id, stored)
         first, chunk = self._rows.part(stored, low, to)
+        if stored.is_open:
+            self._opened.keep(self._stream.key_id, stored)
         return ChunkPart(self._stream.key, first, low, to, size, header.time_ms, chunk, times, header.expires_ms)
 
     def _times(self, found: Undone) -> int:

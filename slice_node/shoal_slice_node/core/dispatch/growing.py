@@ -154,6 +154,7 @@ class Growing:
         shares = registry.shares
         to = first + messages
         slot = (key_id, first, to, 0, 0)
+        more, more_bytes = messages - 1, body_bytes - body_bytes // messages  # All but the last message.
         for stream in streams:
             if stream.lagging or stream.next != first:
                 continue
@@ -162,21 +163,21 @@ class Growing:
             if attachment is not None:
                 session = attachment.session
                 if (
-                    attachment.messages >= attachment.window_messages
-                    or attachment.body_bytes >= attachment.window_bytes
+                    attachment.messages + more >= attachment.window_messages
+                    or attachment.body_bytes + more_bytes >= attachment.window_bytes
                     or session.under_way_bytes >= session.room_bytes
                     or session.owed >= session.owed_max
                 ):
-                    attachment = feed.pick()
+                    attachment = feed.pick(more, more_bytes)
             else:
-                attachment = None if feed.ack_timeout_ms else feed.pick()
+                attachment = None if feed.ack_timeout_ms else feed.pick(more, more_bytes)
             if attachment is None or (
                 (stream.done or stream.out_messages + messages > DONE_RANGES_MAX) and stream.messages_allowed < messages
             ):
                 if not feed.gone:
                     feed.set_lagging(stream)
-                    if attachment is not None or feed.ack_timeout_ms:
-                        registry.wake(feed)  # The pump gives, and with an ack timeout it notes the time.
+                    if attachment is not None or feed.ack_timeout_ms or (more and feed.find_room()):
+                        registry.wake(feed)  # The pump gives, in parts if need be, and notes the time.
                 continue
             session = attachment.session
             stream.next = to

@@ -98,7 +98,10 @@ class Letters:
         feed, offset = stream.feed, resting.first
         queue = self._state.load_queue_by_id(feed.queue_id)
         stored = self._originals.chunk_with(stream, offset)
-        if queue is None or stored is None:
+        if queue is None:
+            return None
+        if stored is None:  # The key gave it up. It is decided anew what becomes of it.
+            self._retry(stream, resting)
             return None
         death = Death(_key_of(stream), feed.name, stream.key, offset, resting.times, resting.reason)
         over = is_over(stored.header, self._state.time_ms)

@@ -95,7 +95,7 @@ class Puller:
             while feed.lagging and looked_at < len(feed.lagging) and not budget.spent:
                 stream = next(iter(feed.lagging.values()))
                 feed.clear_lagging(stream)
-                if fill(registry, stream, lambda: attachment, give, budget, lambda _: lease):
+                if fill(registry, stream, lambda *_: attachment, give, budget, lambda _: lease):
                     continue
                 feed.set_lagging(stream)  # Behind the others: the next pull begins with their keys.
                 looked_at += not budget.spent  # It waits for acks.

@@ -4,6 +4,8 @@ Queues that lag behind the same key need the same chunks, one queue after the ot
 comes back, or one that reads more slowly than a busy group writes. Each chunk is then read and decoded once for all.
 Rows of logs never change, and offsets never name other messages, so what is kept here is never wrong; it may be gone
 from the log, which the caller must check.
+
+Chunks that exceed windows are given in parts, as acks make room. Such a chunk stays decoded for the parts to come.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import NamedTuple
 
-from shoal_slice_node.core.limits import RECENT_CHUNKS_BYTES_MAX
+from shoal_slice_node.core.apply.log_rows import StoredChunk
+from shoal_slice_node.core.limits import OPENED_CHUNKS_BYTES_MAX, RECENT_CHUNKS_BYTES_MAX
 
 
 class ChunkPart(NamedTuple):
@@ -51,3 +54,28 @@ class RecentChunks:
         while self._bytes > RECENT_CHUNKS_BYTES_MAX:
             _, gone = self._parts.popitem(last=False)
             self._bytes -= len(gone.chunk)
+
+
+class OpenedChunks:
+    """Keeps decoded chunks that parts were cut from. Holds at most OPENED_CHUNKS_BYTES_MAX of log rows; the one that
+    was used longest ago goes first."""
+
+    def __init__(self) -> None:
+        self._chunks: OrderedDict[tuple[bytes, int], StoredChunk] = OrderedDict()
+        self._bytes = 0
+
+    def same(self, key_id: bytes, stored: StoredChunk) -> StoredChunk:
+        """Returns the same chunk decoded, if it is kept; else the one that was passed."""
+        return self._chunks.get((key_id, stored.first), stored)
+
+    def keep(self, key_id: bytes, stored: StoredChunk) -> None:
+        """Keeps a decoded chunk."""
+        slot = (key_id, stored.first)
+        if slot in self._chunks:
+            self._chunks.move_to_end(slot)
+            return
+        self._chunks[slot] = stored
+        self._bytes += stored.size_bytes
+        while self._bytes > OPENED_CHUNKS_BYTES_MAX:
+            _, gone = self._chunks.popitem(last=False)
+            self._bytes -= gone.size_bytes

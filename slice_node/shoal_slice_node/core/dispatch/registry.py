@@ -17,7 +17,7 @@ from shoal_slice_node.core.dispatch.farewells import Farewells
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.leases import LeaseClock
 from shoal_slice_node.core.dispatch.parcels import Parcel
-from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
+from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, OpenedChunks, RecentChunks
 from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
@@ -74,6 +74,7 @@ class Registry:
         self.roomy: OrderedDict[Session, None] = OrderedDict()
         self.forgetting: deque[dict[bytes, Stream]] = deque()
         self.recent = RecentChunks()
+        self.opened = OpenedChunks()
         self.ending: Counter[bytes] = Counter()
         self._time_ms = 0
         self._note_done: Callable[[Stream], None] = lambda stream: None

@@ -38,7 +38,7 @@ class Returns:
     RESTING_OVER_KEPT, and what each binding may have out."""
 
     def __init__(self, state: State, registry: Registry) -> None:
-        self.deciding = Deciding(state)
+        self.deciding = Deciding(state, self._given_up)
         self.letters = self.deciding.letters
         self._state = state
         self._registry = registry
@@ -152,6 +152,19 @@ class Returns:
         """Notes that first <= o < to are done: none of them rests any more."""
         if stream.resting:
             self._cut(stream, first, to, done=False)
+
+    def _given_up(self, stream: Stream, resting: Resting, low: int) -> None:
+        """Ends the rest of what the key gave up, below `low`. It is passed over with what is to be given again, so
+        that a consumer is told of the gap; unless its copy is where it belongs."""
+        feed, back = stream.feed, Returned(resting.first, low, resting.times)
+        self._cut(stream, back.first, back.to, done=resting.sent)
+        if resting.sent:
+            self._registry.note_done(stream)
+        else:
+            stream.give_again([back])
+            feed.set_lagging(stream)
+            self._registry.wake(feed)
+        self._registry.forget_if_idle(feed)
 
     def _cut(self, stream: Stream, first: int, to: int, done: bool) -> int:
         """Ends the rest of first <= o < to; other parts of their stretches rest on. `done`: the stream does not know
