@@ -7,7 +7,7 @@ it. Not here: why messages go (the options of keys, the time to live of messages
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -62,10 +62,13 @@ class GapNews:
         """Returns about its size in memory."""
         return 8 * len(self.handles) + DELIVERY_OVERHEAD_BYTES
 
-    def leave_out(self, handle: int) -> bool:
-        """Takes a queue out. Returns whether others are left."""
-        self.handles = [one for one in self.handles if one != handle]
+    def leave_out(self, handles: Container[int]) -> bool:
+        """Takes queues out. Returns whether others are left."""
+        self.handles = [one for one in self.handles if one not in handles]
         return bool(self.handles)
+
+    def give_back(self) -> None:
+        """Does nothing: what a gap tells of is gone."""
 
 
 def tell_gap(on_gap: OnGap | None, gap: wire.Gap, queues: Iterable[bytes]) -> None:

@@ -70,6 +70,8 @@ class Inbox:
         self._draining = False
         self._unlisten: Callable[[], None] = lambda: None
         self._current: Iterator[Message] = iter(())
+        self._last: Message | None = None
+        """The last message handed out: `_current` yields what its delivery holds after it."""
         self._turn = 0
         self._ended = False
         """True if the program asked for more and there was nothing left to hand out."""
@@ -88,6 +90,9 @@ class Inbox:
         try:
             self._follow(self._routing.map.current)
             await self._attach(self._first_queues, self._deadline(None))
+        except ShoalError:
+            await self.close()
+            raise
         except BaseException:
             self._end()
             raise
@@ -100,16 +105,22 @@ class Inbox:
         await self.close()
 
     async def close(self) -> None:
-        """Sends the acks given so far, waiting at most CLOSE_S, and closes the inbox. Iterations end."""
+        """Sends the acks given so far, gives back what was not handed out, waiting at most CLOSE_S, and closes the
+        inbox. Iterations end."""
         if self._closed:
             return
         self._closed = True
+        self._put_rest_back()
         self._buffer.close()
+        deadline = asyncio.get_running_loop().time() + CLOSE_S
         try:
-            with contextlib.suppress(ShoalError):
-                await self._flush(asyncio.get_running_loop().time() + CLOSE_S)
+            calls = (self._give_all_back(deadline), self._flush(deadline))
+            results = await asyncio.gather(*calls, return_exceptions=True)
         finally:
             self._end()
+        for result in results:
+            if isinstance(result, BaseException) and not isinstance(result, ShoalError):
+                raise result
         await asyncio.gather(*(part.session.close() for part in self._slices.values()))
 
     def __aiter__(self) -> Inbox:
@@ -126,6 +137,7 @@ class Inbox:
         message = next(self._current, None)
         if message is None and (message := await self._message()) is None:
             raise StopAsyncIteration
+        self._last = message
         return message
 
     async def get(self, timeout: float | None = None) -> Message:
@@ -149,6 +161,7 @@ class Inbox:
             raise DeadlineExceeded(f"inbox: no message came within {seconds:g} s", subject="inbox") from None
         if message is None:
             raise Unavailable("the inbox is closed: there is no next message", subject="inbox")
+        self._last = message
         return message
 
     async def _give_turn(self) -> None:
@@ -185,12 +198,21 @@ class Inbox:
         await self._attach(names, deadline)
 
     async def detach(self, *queues: Name, deadline_s: float | None = None) -> None:
-        """Removes queues; their unacked messages are delivered again elsewhere. Does nothing for unknown queues.
+        """Removes queues; their unacked messages are delivered again elsewhere, and those that were not handed out yet
+        are given back. Does nothing for unknown queues.
 
         Raises DeadlineExceeded if a slice is slow to confirm; the queues are detached all the same.
         """
         names = [encode_name(queue, "queue") for queue in queues]
         await self._detach(names, self._deadline(deadline_s))
+
+    def stop(self, *queues: Name) -> None:
+        """Takes nothing more of these queues, without waiting. They stay attached: what was handed out can be acked.
+        What the inbox holds of them already is still handed out."""
+        names = [encode_name(queue, "queue") for queue in queues]
+        handles = [self._handles[name] for name in names if name in self._handles]
+        for part in self._slices.values():
+            part.stop(handles)
 
     def ack(self, *messages: Message | Delivery) -> None:
         """Acks each message or delivery, as its own `ack` does."""
@@ -224,9 +246,9 @@ class Inbox:
         """Takes no more messages, waits until the program has done the work on those that it has, and closes the inbox.
 
         The program gets what this inbox holds already; then iterations end, and `get` raises Unavailable. This returns
-        when all of it is acked and the slices have the acks. What comes meanwhile is given again elsewhere, after the
-        close. Call it from another task than the one that takes messages. With `drop_repeats=False` it is not known
-        what is unacked: it waits until the program has asked for a message after the last one.
+        when all of it is acked and the slices have the acks. What comes meanwhile is given back, and what was not
+        taken by then. Call it from another task than the one that takes messages. With `drop_repeats=False` it is not
+        known what is unacked: it waits until the program has asked for a message after the last one.
 
         Raises DeadlineExceeded if messages are unacked at the deadline (they are given again), and what `flush` raises;
         the inbox is closed all the same, also if this is cancelled. Raises Unavailable if the inbox is not open.
@@ -234,14 +256,32 @@ class Inbox:
         deadline = self._deadline(deadline_s)
         self._check_open()
         self._draining = True
-        for part in self._slices.values():
-            part.draining = True
+        self._stop()
         self._buffer.end()
         try:
             await self._done(deadline)
             await self._flush(deadline)
         finally:
             await self.close()
+
+    def _stop(self) -> None:
+        """Asks the slices for nothing more. What comes all the same is given back."""
+        for part in self._slices.values():
+            part.stop_all()
+
+    def _put_rest_back(self) -> None:
+        """Puts what the program has not taken of the current delivery back into the buffer."""
+        last, self._last, self._current = self._last, None, iter(())
+        if last is not None:
+            self._buffer.put_back(last.rest())
+
+    async def _give_all_back(self, deadline: float) -> None:
+        """Gives back what was not handed out, so that its delivery does not count; also what is on its way."""
+        self._stop()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._buffer.give_all_back()
+                await asyncio.gather(*(part.nacks.flush_all() for part in self._slices.values()))
 
     async def _done(self, deadline: float) -> None:
         """Waits until the program has acked all that it was handed out. Raises DeadlineExceeded."""
@@ -347,9 +387,10 @@ class Inbox:
                     raise result
 
     def _forget(self, names: Sequence[bytes]) -> None:
-        """Removes queues and detaches them without waiting."""
+        """Removes queues and detaches them without waiting. What was not handed out is given back."""
         handles = self._taken_out(names)
         for part in self._slices.values() if handles else ():
+            part.nacks.send()
             part.leave(handles)
 
     def _taken_out(self, names: Sequence[bytes]) -> list[int]:
@@ -357,12 +398,16 @@ class Inbox:
         for handle in handles:
             del self._queues[handle]
         self._dropped.leave(handles)
+        if handles:
+            for part in self._slices.values():
+                part.stop(handles)
+            self._put_rest_back()
+            self._buffer.leave_out(set(handles))
         return handles
 
     def _lose(self, handle: int) -> None:
         """Removes a queue that another session consumes. What came of it and was not taken yet is not handed out."""
         self._forget([self._queues[handle]])
-        self._buffer.leave_out(handle)
 
     def _attachments_at(self, slice_name: str) -> Attachments:
         return self._slices[slice_name].attachments
@@ -406,7 +451,7 @@ class Inbox:
         if not self._slices and not self._closed:
             raise self._not_open()
         while True:
-            while not self._buffer:
+            while self._closed or not self._buffer:
                 if self._closed or self._draining:
                     self._ended = True
                     return None
@@ -429,7 +474,7 @@ class Inbox:
             raise error
 
     def _end(self) -> None:
-        """Ends the inbox without waiting. Buffered messages will be delivered again."""
+        """Ends the inbox without waiting. What is still buffered will be delivered again."""
         self._closed = True
         self._buffer.close()
         self._unlisten()

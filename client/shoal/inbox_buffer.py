@@ -8,11 +8,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
+from itertools import count
 
 from shoal.gaps import GapNews
-from shoal.limits import INBOX_EXCESS_BYTES
+from shoal.limits import GIVEN_BACK_PER_TURN, INBOX_EXCESS_BYTES
 from shoal.messages import Delivery
+
+_Held = tuple[Delivery | GapNews, int, float]
+"""A delivery, or a gap, its size in bytes, and when it came, by the event loop's clock."""
 
 
 class InboxBuffer:
@@ -24,8 +28,10 @@ class InboxBuffer:
         self.changed = asyncio.Event()
         """Set with each delivery, and by the inbox when waiting for one may be over; clear it before waiting."""
         self._bytes_max = bytes_max
-        self._deliveries: deque[tuple[Delivery | GapNews, int]] = deque()
-        """Deliveries, and gaps in their places, with their sizes in bytes."""
+        self._deliveries: deque[_Held] = deque()
+        """Deliveries, and gaps in their places."""
+        self._taken_came_s = 0.0
+        """When the delivery that was taken last came, by the event loop's clock."""
         self._answers_awaited = 0
         """The number of calls that wait for an answer. Answers come behind deliveries, so the buffer may exceed its
         bound for these calls."""
@@ -38,32 +44,49 @@ class InboxBuffer:
         return bool(self._deliveries)
 
     async def put(self, delivery: Delivery | GapNews) -> None:
-        """Adds a delivery. Waits while the buffer is full. Once closed it forgets the delivery."""
+        """Adds a delivery. Waits while the buffer is full. Once closed it gives the delivery back."""
         while self._full:
             self._room.clear()
             await self._room.wait()
         if self._closed:
+            delivery.give_back()
             return
         size_bytes = delivery.size_bytes
-        self._deliveries.append((delivery, size_bytes))
+        self._deliveries.append((delivery, size_bytes, asyncio.get_running_loop().time()))
         self.bytes += size_bytes
         self.changed.set()
 
     def take(self) -> Delivery | GapNews:
         """Returns the oldest delivery, or gap, and removes it. There must be one."""
-        delivery, size_bytes = self._deliveries.popleft()
+        delivery, size_bytes, self._taken_came_s = self._deliveries.popleft()
         self.bytes -= size_bytes
         self._room.set()
         return delivery
 
-    def leave_out(self, handle: int) -> None:
-        """Takes a queue that left the inbox out of all deliveries."""
+    def put_back(self, deliveries: Sequence[Delivery]) -> None:
+        """Puts what is left of the delivery that was taken last back in front."""
+        for delivery in reversed(deliveries):
+            size_bytes = delivery.size_bytes
+            self._deliveries.appendleft((delivery, size_bytes, self._taken_came_s))
+            self.bytes += size_bytes
+
+    def leave_out(self, handles: Container[int]) -> None:
+        """Gives back what is for queues that leave the inbox."""
         held, self._deliveries, self.bytes = self._deliveries, deque(), 0
-        for delivery, _ in held:
-            if delivery.leave_out(handle):
-                self._deliveries.append((delivery, delivery.size_bytes))
+        for delivery, _, came_s in held:
+            if delivery.leave_out(handles):
+                self._deliveries.append((delivery, delivery.size_bytes, came_s))
                 self.bytes += delivery.size_bytes
         self._room.set()
+
+    async def give_all_back(self) -> None:
+        """Gives everything back. Lets other tasks run now and then."""
+        for number in count(1):
+            if not self._deliveries:
+                return
+            self.take().give_back()
+            if number % GIVEN_BACK_PER_TURN == 0:
+                await asyncio.sleep(0)
 
     def end(self) -> None:
         """Lets what waits for room in, and wakes what waits for deliveries: no more are to come."""
@@ -72,7 +95,7 @@ class InboxBuffer:
         self.changed.set()
 
     def close(self) -> None:
-        """Does as `end`, and forgets what comes later."""
+        """Does as `end`, and gives back what comes later."""
         self._closed = True
         self.end()
 

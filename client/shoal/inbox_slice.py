@@ -9,20 +9,21 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from shoal.ack_doubts import AckDoubts
 from shoal.ack_sender import AckSender
 from shoal.attachments import Attachments
 from shoal.consumer import Consumer
 from shoal.core.acks import Acked, not_acked
-from shoal.core.frames import Frame
+from shoal.core.frames import UNSEEN, Frame
 from shoal.core.offset_ranges import Ranges
 from shoal.core.recent_bytes import RecentBytes
 from shoal.core.refusals import deadline_exceeded
 from shoal.core.repeats import Part, Repeats
 from shoal.dropped_queues import DroppedQueues
 from shoal.gaps import GapNews
-from shoal.limits import INBOX_BYTES_MAX, QUEUES_TOLD_MAX
+from shoal.limits import DELIVERY_OVERHEAD_BYTES, INBOX_BYTES_MAX, QUEUES_TOLD_MAX
 from shoal.live_messages import LiveDelivery
 from shoal.messages import Delivery
 from shoal.nack_sender import NackSender
@@ -34,6 +35,7 @@ from shoal_contract.wire import slice_pb2 as wire
 
 _log = logging.getLogger("shoal")
 
+_Came: TypeAlias = wire.Delivery | wire.Gap
 OnDelivery = Callable[[Delivery | GapNews], Awaitable[None]]
 
 
@@ -87,7 +89,9 @@ class InboxSlice(Consumer):
         self.recent = RecentBytes()
         self.closed = False
         self.draining = False
-        """True if what is new is not handed out any more: the slice gives it again once the inbox is closed."""
+        """True if what is new is not handed out any more, but given back."""
+        self._stopped_in = 0
+        """The stream on which the slice was asked to stop all: what is given back on another would come again."""
         self._dropped = dropped
         self._on_ended = on_ended
         self._telling = routing.telling
@@ -99,8 +103,8 @@ class InboxSlice(Consumer):
         self._any_detached = False
         self._ack_error: ShoalError | None = None
         """The error with which the slice refused acks, until a flush has raised it."""
-        self._held: list[wire.Delivery] = []
-        """Deliveries that wait until it is known which life of a queue they belong to. At most INBOX_BYTES_MAX."""
+        self._held: list[_Came] = []
+        """Deliveries and gaps that wait until the life of their queue is known. At most INBOX_BYTES_MAX."""
         self._era = Era(self, 0, 0)
         self.session = routing.inbox_session(slice_name, self, buffer_bytes)
         self.attachments = Attachments(slice_name, queues, window, self.session.send, self.refused, self._lives_ended)
@@ -122,14 +126,28 @@ class InboxSlice(Consumer):
         self.attachments.changed.set()
         return answers
 
+    def stop(self, handles: Sequence[int]) -> None:
+        """Asks the slice for nothing more for these handles, so that what is given back goes to other consumers."""
+        self._any_detached = True
+        if self._era.stream and handles:
+            self.nacks.stop(handles)
+
+    def stop_all(self) -> None:
+        """Asks the slice for nothing more. What comes all the same is given back."""
+        self.draining = True
+        self._stopped_in = self._era.stream
+        self.stop(list(self._queues))
+
     async def detach(self, handles: Sequence[int], deadline: float) -> None:
-        """Detaches after the acks given so far. Returns at once if no stream is open: nothing is attached then."""
+        """Detaches after the acks given so far, and after what came before the stop took effect was given back.
+        Returns at once if no stream is open: nothing is attached then."""
         try:
             async with asyncio.timeout_at(deadline):
-                self.nacks.send()
                 try:
+                    await self.nacks.flush_all()
                     await self.acks.sent()
                 finally:
+                    self.nacks.send()
                     answers = self.leave(handles)
                 for answer in answers:
                     await answer
@@ -170,15 +188,19 @@ class InboxSlice(Consumer):
             self.attachments.lives_ended(response.resets)
         for ended in response.ended:
             self._queue_ended(ended.handle, from_wire(ended.error))
-        for gap in response.gaps:
-            handles = [handle for handle in gap.handles if handle in self._queues]
-            if handles and not self.draining:
-                await self._on_delivery(GapNews(gap, handles))
-        deliveries: Sequence[wire.Delivery] = response.deliveries
+        came: Sequence[_Came] = [*response.gaps, *response.deliveries] if response.gaps else response.deliveries
         if self._held or self.attachments.unconfirmed:
-            deliveries = self._of_known_lives(deliveries)
-        for item in deliveries:
-            await self._deliver(item)
+            came = self._of_known_lives(came)
+        for item in came:
+            if isinstance(item, wire.Gap):
+                await self._tell_gap(item)
+            else:
+                await self._deliver(item)
+
+    async def _tell_gap(self, gap: wire.Gap) -> None:
+        handles = [handle for handle in gap.handles if handle in self._queues]
+        if handles and not self.draining:
+            await self._on_delivery(GapNews(gap, handles))
 
     def _queue_ended(self, handle: int, error: ShoalError) -> None:
         """Takes in that another session consumes an exclusive queue here: what this one has of it is given again."""
@@ -188,21 +210,24 @@ class InboxSlice(Consumer):
                 self.repeats.leave([handle])
             self._on_ended(self.session.slice_name, handle, error)
 
-    def _of_known_lives(self, deliveries: Sequence[wire.Delivery]) -> list[wire.Delivery]:
-        """Returns the deliveries that need not wait. After a lost stream, a delivery for a handle waits until its
-        attach is answered, which tells the life. Later deliveries wait too, so that keys keep their order."""
-        came = [*self._held, *deliveries]
+    def _of_known_lives(self, coming: Sequence[_Came]) -> Sequence[_Came]:
+        """Returns the deliveries and gaps that need not wait. After a lost stream, what is for a handle waits until its
+        attach is answered, which tells the life. What comes later waits too, so that keys keep their order."""
+        came = [*self._held, *coming]
         unconfirmed = self.attachments.unconfirmed
         first = next((at for at, item in enumerate(came) if not unconfirmed.isdisjoint(item.handles)), len(came))
         self._held = came[first:]
-        if sum(len(item.chunk) for item in self._held) > INBOX_BYTES_MAX:
+        if sum(map(_size_bytes, self._held)) > INBOX_BYTES_MAX:
             first, self._held = len(came), []
         return came[:first]
 
     async def _deliver(self, item: wire.Delivery) -> None:
         handles: Sequence[int] = list(item.handles)
-        if self._any_detached:
+        if self._any_detached and not all(handle in self._queues for handle in handles):
+            gone = [handle for handle in handles if handle not in self._queues]
             handles = [handle for handle in handles if handle in self._queues]
+            if not item.live:
+                self._give_back(self._era, item.key, item.low, item.to, gone)
         if not handles:
             return
         self.last_handle = handles[0]
@@ -222,7 +247,8 @@ class InboxSlice(Consumer):
             if acked:
                 self._ack_again(item.key, acked)
         if self.draining:
-            self._not_taken(item.key, parts)
+            for low, high, same in parts:
+                self._not_taken(item.key, low, high, same)
         elif parts:
             chunk = parse_chunk(item.chunk)
             era = self._era
@@ -232,11 +258,13 @@ class InboxSlice(Consumer):
                     self.recent.add(same[0], item.key, low, high, sum(map(len, bodies)))
                 await self._on_delivery(Delivery(item, low, high, chunk, same, era))
 
-    def _not_taken(self, key: bytes, parts: Sequence[Part]) -> None:
-        """Forgets messages that came while the inbox drains: they are not handed out, so no ack of them comes."""
-        if self.repeats is not None:
-            for low, high, handles in parts:
-                self.repeats.answered(key, low, high, handles)
+    def _not_taken(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+        """Gives back messages that came while the inbox drains or closes. Those of a stream that was not asked to stop
+        would come again at once: they stay out until the inbox is closed."""
+        if self._era.stream == self._stopped_in:
+            self._give_back(self._era, key, first, end, handles)
+        elif self.repeats is not None:
+            self.repeats.answered(key, first, end, handles)
 
     def _ack_again(self, key: bytes, acked: Sequence[Part]) -> None:
         for low, high, handles in acked:
@@ -277,6 +305,9 @@ class InboxSlice(Consumer):
     def nack(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int], delay_ms: int) -> None:
         """Gives messages back, except those that were acked before, those of handles detached since, and those of a
         life that ended. Raises Unavailable once the inbox is closed."""
+        if delay_ms == UNSEEN:
+            self._give_back(era, key, first, end, handles)
+            return
         if self.closed:
             raise Unavailable("the inbox is closed; what it had unacked is given again", subject="inbox")
         now = era.stream == self._era.stream != 0
@@ -289,6 +320,26 @@ class InboxSlice(Consumer):
                     nacked = self.repeats.nack(key, low, high, handle, now)
                 for one, other in nacked:
                     self.nacks.add(key, one, other, (handle,), delay_ms)
+
+    def _give_back(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+        """Gives back what the program was not handed out, also of handles that are being detached; except that of a
+        life that ended, and that of an earlier stream, which comes again anyway."""
+        now = era.stream == self._era.stream != 0
+        if self.closed:
+            return
+        if self._ended_in:
+            handles = [handle for handle in handles if self._ended_in.get(handle, 0) <= era.number]
+        if not handles:
+            return
+        if self.repeats is not None and (not now or self.repeats.remembers_acks):
+            for handle in handles:
+                for low, high in self.repeats.nack(key, first, end, handle, now):
+                    self.nacks.add(key, low, high, (handle,), UNSEEN)
+            return
+        if self.repeats is not None:
+            self.repeats.answered(key, first, end, handles)
+        if now:
+            self.nacks.add(key, first, end, handles, UNSEEN)
 
     def _attached(self, handles: Sequence[int]) -> Sequence[int]:
         return [handle for handle in handles if handle in self._queues] if self._any_detached else handles
@@ -345,3 +396,8 @@ class InboxSlice(Consumer):
             self._ack_error = error
             self._telling.error(error)
             self.refused(error)
+
+
+def _size_bytes(item: _Came) -> int:
+    """Returns about how many bytes a delivery, or a gap, takes while it is held."""
+    return DELIVERY_OVERHEAD_BYTES if isinstance(item, wire.Gap) else len(item.chunk)

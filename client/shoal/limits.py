@@ -76,6 +76,9 @@ SILENT_S: Final = 5.0
 """How long a slice may leave a call without an answer, in seconds, before the log says so: far below the deadline of a
 call, so that its caller knows what it waits for, and long enough for a slice that starts anew."""
 
+GIVEN_BACK_PER_TURN: Final = 500
+"""Deliveries that an inbox gives back before it lets other tasks run: about 5 ms."""
+
 CLOSE_S: Final = 5.0
 """How long leaving `async with` may wait for answers."""
 

@@ -5,7 +5,7 @@ Not here: messages that are stored (messages.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from shoal.messages import Delivery, Message
 
@@ -29,6 +29,9 @@ class LiveDelivery(Delivery):
     def nack_nowait(self, delay_s: float = 0) -> None:
         """Does nothing, as `ack_nowait`."""
 
+    def give_back(self, consumers: Sequence[int | bytes] | None = None) -> None:
+        """Does nothing, as `ack_nowait`."""
+
 
 class LiveMessage(Message):
     """Is one live message for one queue. It has no offset."""
@@ -39,6 +42,13 @@ class LiveMessage(Message):
     def __init__(self, delivery: Delivery, consumer: int | bytes, place: int) -> None:
         super().__init__(delivery, consumer, 0)
         self._place = place
+
+    def give_back(self) -> None:
+        """Does nothing: a live message is not given again."""
+
+    def rest(self) -> list[Delivery]:
+        """Returns what its delivery yields after it."""
+        return self._delivery.rest_after(self._consumer, self._place)
 
     @property
     def body(self) -> bytes:

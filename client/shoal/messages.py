@@ -6,13 +6,15 @@ Not here: how these travel. Long because messages and deliveries have the same c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from math import ceil
 from types import TracebackType
 from typing import ClassVar, Final, NamedTuple, Protocol
 
+from shoal.core.frames import UNSEEN
 from shoal.limits import DELIVERY_OVERHEAD_BYTES, PROCESS_RETRY_S
 from shoal_contract.arguments import AGO_S, LAST_MESSAGES, OFFSET, RETRY_AFTER_S, START_VALUE, check_delay_ms
 from shoal_contract.errors import ShoalError
@@ -32,8 +34,16 @@ class Start(NamedTuple):
 
     def recovered(self, first: int) -> bool:
         """Returns whether a bind that began at `first`, as it returned, begins no later than it was asked to: False
-        only for Offset(n) where the key did not keep n any more. What lies between is gone."""
-        return self.start != wire.START_OFFSET or first <= self.value
+        only for Offset(n) where the key did not keep n any more. What lies between is gone. True where the queue was
+        bound before (`BoundBefore`): then the bind changed nothing, and says nothing about what is kept."""
+        return self.start != wire.START_OFFSET or isinstance(first, BoundBefore) or first <= self.value
+
+
+class BoundBefore(int):
+    """Is the first offset that a bind returns if it asked for an offset, and the queue was bound to the key before: the
+    binding stays as it is. An `int` as any other besides."""
+
+    __slots__ = ()
 
 
 NOW: Final = Start(wire.START_UNSPECIFIED)
@@ -130,7 +140,8 @@ class Acker(Protocol):
         """Takes the ack of offsets first <= offset < end of a delivery, for some of its consumers."""
 
     def nack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int) -> None:
-        """Takes the nack of offsets first <= offset < end of a delivery, for some of its consumers."""
+        """Takes the nack of offsets first <= offset < end of a delivery, for some of its consumers. `delay_ms` may be
+        UNSEEN."""
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue that a consumer stands for."""
@@ -251,10 +262,33 @@ class Delivery:
             for consumer in self._consumers:
                 yield Message(self, consumer, offset)
 
-    def leave_out(self, consumer: int | bytes) -> bool:
-        """Takes a consumer out. Returns whether others are left."""
-        self._consumers = [one for one in self._consumers if one != consumer]
+    def leave_out(self, consumers: Container[int | bytes]) -> bool:
+        """Takes consumers out, and gives back what they would have got: no program was given it. Returns whether others
+        are left."""
+        gone = [one for one in self._consumers if one in consumers]
+        if gone:
+            self._consumers = [one for one in self._consumers if one not in consumers]
+            self.give_back(gone)
         return bool(self._consumers)
+
+    def give_back(self, consumers: Sequence[int | bytes] | None = None) -> None:
+        """Gives all of it back for these consumers, or for all: no program was given it."""
+        self._acker.nack(self, self.first, self.end, self._consumers if consumers is None else consumers, UNSEEN)
+
+    def give_back_one(self, consumer: int | bytes, offset: int) -> None:
+        """Gives the message at `offset` back for one of this delivery's consumers, for `Message`."""
+        self._acker.nack(self, offset, offset + 1, (consumer,), UNSEEN)
+
+    def rest_after(self, consumer: int | bytes, offset: int) -> list[Delivery]:
+        """Returns what `messages` yields after this one."""
+        later = self._consumers[self._consumers.index(consumer) + 1 :]
+        rest = [self._part(offset, offset + 1, later)] if later else []
+        return [*rest, self._part(offset + 1, self.end, self._consumers)] if offset + 1 < self.end else rest
+
+    def _part(self, first: int, end: int, consumers: Sequence[int | bytes]) -> Delivery:
+        part = copy(self)
+        part.first, part.end, part._consumers = first, end, consumers  # noqa: SLF001 - one of its own class
+        return part
 
     @property
     def size_bytes(self) -> int:
@@ -302,6 +336,15 @@ class Message:
         self._delivery = delivery
         self._consumer = consumer
         self.offset = offset
+
+    def give_back(self) -> None:
+        """Gives it back, as it was only looked at: its delivery does not count. Only after `Inbox.stop`: else it comes
+        again here at once."""
+        self._delivery.give_back_one(self._consumer, self.offset)
+
+    def rest(self) -> list[Delivery]:
+        """Returns what its delivery yields after it."""
+        return self._delivery.rest_after(self._consumer, self.offset)
 
     @property
     def queue(self) -> str:

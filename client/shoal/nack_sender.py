@@ -12,7 +12,7 @@ from functools import partial
 
 from shoal.core.acks import AckConsumer, Acked, AckGather, framed, to_wire
 from shoal.core.frames import NacksFrame
-from shoal.limits import ACK_AGAIN_S
+from shoal.limits import ACK_AGAIN_S, ATTACH_QUEUES_MAX
 from shoal.slice_session import SliceSession
 from shoal_contract.errors import ResourceExhausted, ShoalError
 
@@ -25,7 +25,7 @@ class NackSender:
         self._session = session
         self._on_error = on_error
         self._gathers: dict[int, AckGather] = {}
-        """By the delay in milliseconds."""
+        """By the delay in milliseconds, or UNSEEN."""
         self._unanswered: set[int] = set()
         """Numbers of the frames that were sent on this stream and not answered, or will be sent again."""
         self._frames_sent = 0
@@ -33,7 +33,7 @@ class NackSender:
 
     def add(self, key: bytes, first: int, end: int, consumers: Sequence[AckConsumer], delay_ms: int) -> None:
         """Takes a nack: offsets first <= offset < end of a key are to be given again, no earlier than after the
-        delay."""
+        delay; with UNSEEN at once, as no program was given them."""
         if not self._gathers:
             asyncio.get_running_loop().call_soon(self.send)
         gather = self._gathers.get(delay_ms)
@@ -49,6 +49,20 @@ class NackSender:
                 self._frames_sent += 1
                 self._unanswered.add(self._frames_sent)
                 self._send_frame(self._frames_sent, blocks, delay_ms)
+
+    def stop(self, handles: Sequence[int]) -> None:
+        """Asks for nothing more for these handles. What was nacked before may still come again here."""
+        self.send()
+        for start in range(0, len(handles), ATTACH_QUEUES_MAX):
+            self._frames_sent += 1
+            self._unanswered.add(self._frames_sent)
+            done = partial(self._answered, self._frames_sent, [], 0)
+            self._session.send(NacksFrame([], 0, done, handles[start : start + ATTACH_QUEUES_MAX]))
+
+    async def flush_all(self) -> None:
+        """Does as `flush`, also for nacks that are given meanwhile."""
+        while self._unanswered or self._gathers:
+            await self.flush()
 
     async def flush(self) -> None:
         """Waits until the slice has every nack given so far, or their stream is lost."""

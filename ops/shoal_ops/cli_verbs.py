@@ -325,8 +325,8 @@ def tail(
 ) -> None:
     """Print messages of queues as they come, and leave them there.
 
-    While it runs, no other consumer of the queues gets what it has printed; when it ends, they do. With --ack the
-    printed messages are gone.
+    While it runs, no other consumer of the queues gets what it has printed; when it ends, they do, and this counts as
+    no delivery. With --ack the printed messages are gone.
     """
     from shoal_ops.commands import verbs
 

@@ -60,7 +60,7 @@ async def test_get_without_waiting_takes_all_that_is_there(broker: shoal.Broker,
     await bound(broker, queue, key, *(b"%d" % number for number in range(count)))
     async with asyncio.timeout(WAIT_S), broker.consume(queue, window_messages=count) as inbox:
         await until(
-            lambda: sum(len(one) for one, _ in inbox._buffer._deliveries if isinstance(one, shoal.Delivery)) == count
+            lambda: sum(len(one) for one, *_ in inbox._buffer._deliveries if isinstance(one, shoal.Delivery)) == count
         )
         assert [(await inbox.get(timeout=0)).body for _ in range(count)] == [b"%d" % number for number in range(count)]
         with pytest.raises(TimeoutError):

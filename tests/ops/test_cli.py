@@ -140,6 +140,17 @@ async def test_a_folder_with_nothing_to_inspect_is_a_bad_call_in_one_line(what: 
         assert await shoal("inspect", what, str(path)) == (exits.BAD_CALL, "", f"shoal: {complaint}\n")
 
 
+async def test_what_tail_prints_counts_no_delivery(cluster: str) -> None:
+    await shoal("declare", "looked-at", "--max-deliveries", "1", at=cluster)
+    for body in ("one", "two"):
+        await shoal("publish", "@looked-at", body, at=cluster)
+    for _ in range(2):
+        code, out, _ = await shoal("tail", "looked-at", "-n", "1", "--json", at=cluster)
+        assert (code, json.loads(out)["body"], json.loads(out)["redelivered"]) == (0, "one", 0)
+    _, out, _ = await shoal("describe", "looked-at", "--json", at=cluster)
+    assert json.loads(out)["messages"] == 2
+
+
 async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     async def run(*arguments: str) -> dict[str, object]:
         code, out, error = await shoal(*arguments, "--json", at=cluster)

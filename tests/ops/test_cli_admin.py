@@ -65,6 +65,18 @@ async def test_members_of_a_key_and_bindings_of_a_queue(cluster: LocalCluster) -
     assert code == 0 and out.splitlines()[0].split()[-1] == "backlog" and len(out.splitlines()) == 4
 
 
+async def test_a_second_bind_at_an_offset_says_so(cluster: LocalCluster) -> None:
+    at = cluster.redirector
+    async with client.connect(at) as broker:
+        await broker.configure("history", client.KeyOptions(history_messages=10))
+        for _ in range(3):
+            await broker.publish("history", b"old")
+        await broker.declare("bound-twice")
+    assert (await shoal("bind", "bound-twice", "history", at=at))[0] == 0
+    code, _, error = await shoal("bind", "bound-twice", "history", "--start", "offset=1", at=at)
+    assert (code, error) == (0, "history: bound before, from offset 4: it stays as it is\n")
+
+
 async def test_peek_leaves_what_purge_drops(cluster: LocalCluster) -> None:
     at = cluster.redirector
     for _ in range(2):

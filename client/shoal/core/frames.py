@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from shoal.core.waiters import Waiter, fail_waiter
 from shoal.limits import REQUEST_OVERHEAD_BYTES
@@ -181,22 +181,37 @@ class AcksFrame(Frame):
         return not self._of_stream
 
 
+UNSEEN: Final = -1
+"""In the place of a nack's delay: no program was given the messages, so that their delivery does not count."""
+
+
 class NacksFrame(Frame):
-    """Carries nacks. `done` is called once, when the slice has them or refuses them. They mean nothing on the next
-    stream."""
+    """Carries nacks. `delay_ms` may be UNSEEN. `stop`: handles that are to get nothing more. `done` is called once,
+    when the slice has them or refuses them. They mean nothing on the next stream."""
 
-    __slots__ = ("_delay_ms", "_done", "_nacks", "cost_bytes")
+    __slots__ = ("_delay_ms", "_done", "_nacks", "_stop", "cost_bytes")
 
-    def __init__(self, nacks: list[wire.Ack], delay_ms: int, done: Callable[[ShoalError | None], None]) -> None:
+    def __init__(
+        self,
+        nacks: list[wire.Ack],
+        delay_ms: int,
+        done: Callable[[ShoalError | None], None],
+        stop: Sequence[int] = (),
+    ) -> None:
         super().__init__()
         self.cost_bytes = 0
         self._nacks = nacks
+        self._stop = stop
         self._delay_ms = delay_ms
         self._done = done
 
     def fill(self, request: wire.SessionRequest) -> bool:
         request.nacks.messages.extend(self._nacks)
-        request.nacks.delay_ms = self._delay_ms
+        if self._delay_ms == UNSEEN:
+            request.nacks.unseen = True
+        else:
+            request.nacks.delay_ms = self._delay_ms
+        request.nacks.stop.extend(self._stop)
         return True
 
     def answered(self, answer: wire.Answer) -> None:

@@ -65,6 +65,11 @@ class Repeats:
         """Returns whether messages were acked and it is not known whether their acks took effect."""
         return bool(self._doubt)
 
+    @property
+    def remembers_acks(self) -> bool:
+        """Returns whether messages of an earlier stream were acked and have not come again."""
+        return bool(self._acked)
+
     def doubts(self) -> list[Acked]:
         """Returns the acks in doubt; handles with equal ranges of a key together."""
         together: dict[tuple[bytes, int, int], list[int]] = {}

@@ -297,23 +297,25 @@ class FakeSlice:
     def _nack(self, session: FakeSession | None, nacks: wire.Nacks) -> None:
         """Gives messages back that the session has; None: that anyone has."""
         delayed = object()
+        queues = {} if session is None else session.queues
+        if session is not None:
+            session.windows.update(dict.fromkeys(nacks.stop, 0))
         for nack in nacks.messages:
-            queues = {} if session is None else session.queues
             attached = [queues[handle] for handle in nack.handles if handle in queues]
             for queue in (*nack.queues, *attached):
-                self.state.nack(queue, nack, session, delayed)
+                self.state.nack(queue, nack, session, delayed, nacks.unseen)
 
         if nacks.delay_ms:
             asyncio.get_running_loop().call_later(nacks.delay_ms / 1000, self._released, delayed)
         else:
             self.state.release(delayed)
 
-    def _begin_ack_timeout(self, queue: bytes, key: bytes, first: int, end: int, session: object, times: int) -> None:
+    def _begin_ack_timeout(self, queue: bytes, key: bytes, first: int, end: int, session: object, take: int) -> None:
         """Takes messages back when the queue's ack timeout is over. Its other sessions come first then."""
         timeout_ms = self.state.queues.parts[queue].options.ack_timeout_ms
 
         def over() -> None:
-            if self.state.time_out(queue, key, range(first, end), session, times):
+            if self.state.time_out(queue, key, range(first, end), session, take):
                 self._sessions.sort(key=lambda one: one is session)
                 self.pump()
 

@@ -37,7 +37,9 @@ class Binding:
     given: dict[int, object] = field(default_factory=dict)
     """Offset -> the session that has it."""
     times_given: dict[int, int] = field(default_factory=dict)
-    """Offset -> how often it was given."""
+    """Offset -> how often it was given, as far as that counts."""
+    given_as: dict[int, int] = field(default_factory=dict)
+    """Offset -> the number of the take that gave it last."""
 
 
 @dataclass
@@ -84,6 +86,7 @@ class FakeState:
         """What waits for its time: Unix time in milliseconds, key, chunk, time to live in milliseconds."""
         self.applied = 0
         """The number of changes applied; repeats are not."""
+        self._takes = 0
         self.note_given: Callable[[bytes, bytes, int, int, object, int], None] = lambda *given: None
         """Called for messages that are given: queue, key, first <= offset < end, session, and how often by now."""
         self.used: Callable[[bytes], bool] = lambda queue: False
@@ -145,7 +148,9 @@ class FakeState:
                 if (step.HasField("declares") or step.HasField("drops")) and self.queues.knows_incarnations:
                     offsets = [0]
                 outcome.refusals.append(wire.Refusal(request=index, error=error.to_wire()))
-            outcome.offsets.extend(offsets)
+            if step.HasField("binds"):
+                outcome.bound_before.extend(at for at, one in enumerate(offsets, len(outcome.offsets)) if one < 0)
+            outcome.offsets.extend(map(abs, offsets))
             outcome.queues.extend(queues if step.HasField("publishes") else [])
         return outcome
 
@@ -193,6 +198,8 @@ class FakeState:
         self.queues.check(queue)
         if isinstance(step, wire.Binds):
             for key in keys if step.start == wire.START_OFFSET else ():
+                if self._is_bound(queue, key):
+                    continue
                 if step.start_value > (head := self.keys.get(key, Key()).head):
                     raise OutOfRange(f"key {show(key)} gives offset {head} next", subject=show(key), limit=head)
             return [self._bind_one(queue, self.keys.setdefault(key, Key()), step) for key in keys], []
@@ -275,10 +282,15 @@ class FakeState:
         outcome.messages.append(dropped)
         outcome.positions.append(more)
 
+    def _is_bound(self, queue: bytes, key: bytes) -> bool:
+        binding = self.keys[key].bindings.get(queue) if key in self.keys else None
+        return binding is not None and not binding.end
+
     def _bind_one(self, queue: bytes, key: Key, step: wire.Binds) -> int:
+        """Returns the binding's start; it is negative if an offset was asked for, and the queue was bound before."""
         binding = key.bindings.get(queue)
         if binding is not None and not binding.end:
-            return binding.start
+            return -binding.start if step.start == wire.START_OFFSET else binding.start
         starts = {
             wire.START_EARLIEST: key.low,
             wire.START_LAST: max(key.low, key.head - step.start_value),
@@ -398,9 +410,11 @@ class FakeState:
                     messages_max -= stop - start
                     again = binding.times_given.get(start, 0)
                     if not peek:
-                        self.note_given(queue, name, start, stop, session, again + 1)
+                        self._takes += 1
+                        self.note_given(queue, name, start, stop, session, self._takes)
                         for offset in range(start, stop):
                             binding.given[offset] = session
+                            binding.given_as[offset] = self._takes
                             binding.times_given[offset] = again + 1
                     yield name, first, start, stop, chunk, again
 
@@ -415,23 +429,27 @@ class FakeState:
                 binding.done.add(offset)
                 del binding.given[offset]
 
-    def nack(self, queue: bytes, ack: wire.Ack, session: object | None, holder: object) -> None:
+    def nack(self, queue: bytes, ack: wire.Ack, session: object | None, holder: object, unseen: bool) -> None:
         """Gives what the session has of a queue (None: what anyone has) to `holder`, until `release` takes it back: so
-        a delay is kept. What was delivered as often as may be is dead."""
+        a delay is kept. What was delivered as often as may be is dead. `unseen`: this delivery does not count."""
         binding = self.keys.get(ack.key, Key()).bindings.get(queue)
         if binding is not None:
             low: int = ack.low
             for offset in [at for at, had in binding.given.items() if low <= at < ack.to and session in (None, had)]:
+                if unseen:
+                    del binding.given[offset]
+                    binding.times_given[offset] -= 1
+                    continue
                 binding.given[offset] = holder
                 self._end_if_dead(queue, ack.key, binding, offset, b"nack")
 
-    def time_out(self, queue: bytes, name: bytes, offsets: range, session: object, times: int) -> bool:
-        """Takes back what a session has not acked in time, of its delivery number `times`. Returns whether there was
+    def time_out(self, queue: bytes, name: bytes, offsets: range, session: object, given_as: int) -> bool:
+        """Takes back what a session has not acked in time, of the take with this number. Returns whether there was
         any."""
         binding = self.keys.get(name, Key()).bindings.get(queue)
         if binding is None:
             return False
-        late = [at for at in offsets if binding.given.get(at) is session and binding.times_given[at] == times]
+        late = [at for at in offsets if binding.given.get(at) is session and binding.given_as[at] == given_as]
         for offset in late:
             if not self._end_if_dead(queue, name, binding, offset, b"timeout"):
                 del binding.given[offset]

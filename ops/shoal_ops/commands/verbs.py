@@ -45,6 +45,8 @@ async def bind(at: str, queue: str, keys: Sequence[str], start_text: str, as_jso
     async with connect(at) as broker:
         offsets = await broker.bind(queue, keys, start=start)
     for key, first in offsets.items():
+        if isinstance(first, shoal.BoundBefore):
+            output.remark(f"{output.shown(key)}: bound before, from offset {first}: it stays as it is")
         if not start.recovered(first):
             output.remark(f"{output.shown(key)}: offsets {start.value} to {first - 1} are gone")
     _tell_offsets(queue, {output.plain(key): offset for key, offset in offsets.items()}, "from offset", as_json)
@@ -129,18 +131,27 @@ async def pull(at: str, queue: str, messages: int, peek: bool, as_json: bool) ->
 
 
 async def tail(at: str, queues: Sequence[str], messages: int | None, ack: bool, as_json: bool) -> None:
-    """Prints messages until `messages` of them came; with None, for ever."""
+    """Prints messages until `messages` of them came; with None, for ever. Without `ack` it only looks: what it printed
+    counts no delivery."""
     if len(queues) > TAIL_QUEUES_MAX:
         raise shoal.BadCall(f"{len(queues)} queues to follow; the limit is {TAIL_QUEUES_MAX}")
     async with connect(at) as broker, broker.consume(queues, on_gap=tell_gap) as inbox:
         seen = 0
-        async for message in inbox:
-            tell_message(message, as_json)
-            if ack:
-                await message.ack()
-            seen += 1
-            if seen == messages:
-                return
+        printed: list[shoal.Message] = []  # Bounded by the queues' windows.
+        try:
+            async for message in inbox:
+                tell_message(message, as_json)
+                if ack:
+                    await message.ack()
+                elif not message.live:
+                    printed.append(message)
+                seen += 1
+                if seen == messages:
+                    return
+        finally:
+            inbox.stop(*queues)
+            for message in printed:
+                message.give_back()
 
 
 async def describe(at: str, queue: str, as_json: bool) -> None:

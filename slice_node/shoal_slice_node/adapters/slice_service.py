@@ -89,7 +89,7 @@ class SliceService:
             start_value=request.start_value,
         )
         outcome, _ = await self._change(call, wire.Step(binds=binds))
-        return wire.BindResponse(offsets=outcome.offsets)
+        return wire.BindResponse(offsets=outcome.offsets, bound_before=outcome.bound_before)
 
     async def unbind(self, request: wire.UnbindRequest, call: Call) -> wire.UnbindResponse:
         unbinds = wire.Unbinds(
@@ -248,7 +248,7 @@ def slice_handlers(broker: Broker, admission: Admission) -> Sequence[grpc.Generi
         "Publish": Unary(wire.PublishRequest, service.publish, {2: {2: {1: {}}}}),
         "Pull": Unary(wire.PullRequest, service.pull, {1: {}}),
         "Ack": Unary(wire.AckRequest, service.ack, {1: {4: None}}),
-        "Nack": Unary(wire.NackRequest, service.nack, {1: {1: {4: None}}}),
+        "Nack": Unary(wire.NackRequest, service.nack, {1: {1: {4: None}, 4: None}}),
         "Drop": Unary(wire.DropRequest, service.drop),
         "Purge": Unary(wire.PurgeRequest, service.purge),
         "Configure": Unary(wire.ConfigureRequest, service.configure),

@@ -25,7 +25,7 @@ from shoal_slice_node.core.limits import (
     QUEUES_PER_ATTACH_MAX,
 )
 
-_SHAPE: Final[Shape] = {3: {}, 5: {2: None}, 6: {1: None}, 7: {1: {4: None}}, 8: {}, 9: {}, 10: {1: {4: None}}}
+_SHAPE: Final[Shape] = {3: {}, 5: {2: None}, 6: {1: None}, 7: {1: {4: None}}, 8: {}, 9: {}, 10: {1: {4: None}, 4: None}}
 """The shape of a SessionRequest: open, attach, detach, acks, pull, describe, nacks. A change is bytes, counted
 elsewhere."""
 
@@ -71,8 +71,16 @@ def count_acks(acks: Sequence[wire.Ack]) -> int:
     return consumers
 
 
-def check_delay(nacks: wire.Nacks) -> int:
-    """Returns the delay of nacks, in milliseconds. Raises OutOfRange."""
+def check_nacks(nacks: wire.Nacks, everyone: bool) -> int:
+    """Checks all of nacks but their messages. Returns their delay, in milliseconds. Raises OutOfRange, Malformed,
+    TooLarge."""
+    if nacks.unseen and nacks.delay_ms:
+        raise Malformed(
+            "what no program was given is given again at once: unseen nacks have no delay_ms", subject="unseen"
+        )
+    if nacks.stop and everyone:
+        raise Malformed("handles belong to sessions; a unary nack stops none", subject="stop")
+    check_at_most("handles per nacks to stop", len(nacks.stop), QUEUES_PER_ATTACH_MAX)
     return NACK_DELAY_MS.check(nacks.delay_ms)
 
 

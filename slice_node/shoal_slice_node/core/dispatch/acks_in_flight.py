@@ -49,9 +49,9 @@ class AcksInFlight:
         """Returns whether a flush is under way and has acks left to take."""
         return bool(self._flushing)
 
-    def ack(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
+    def ack(self, attachment: Attachment, key_id: bytes, first: int, to: int, counted: bool = True) -> int:
         """Takes an ack of the offsets first <= o < to of this key, as far as this attachment has them out. Returns what
-        it cost, in stretches looked at."""
+        it cost, in stretches looked at. `counted` False: no client acked them, they expired before they were sent."""
         feed, registry = attachment.feed, self._registry
         stream = feed.streams.get(key_id)
         if stream is None or first >= to:
@@ -60,7 +60,8 @@ class AcksInFlight:
         acked = stream.settle(attachment, first, to)
         if not acked:
             return 1 + looked_at // DONE_RANGES_PER_COST
-        registry.state.counters.acks += acked
+        if counted:
+            registry.state.counters.acks += acked
         feed.acked(stream)
         self._gathering[feed.queue_id] = feed
         if attachment.handle is None and not attachment.messages:
@@ -79,14 +80,15 @@ class AcksInFlight:
         self._gathering[feed.queue_id] = feed
         self._registry.wake(feed)
 
-    def nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int) -> int:
+    def nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int, unseen: bool) -> int:
         """Takes back the offsets first <= o < to of this key, as far as this attachment has them out and was sent them.
-        Returns what it cost, in stretches looked at. Raises ResourceExhausted if no more messages can rest."""
+        `unseen`: no program was given them, so they count no delivery, and do not rest. Returns what it cost, in
+        stretches looked at. Raises ResourceExhausted if no more messages can rest."""
         feed, registry = attachment.feed, self._registry
         stream = feed.streams.get(key_id)
         if stream is None or first >= to:
             return 1
-        if feed.max_deliveries or delay_ms:
+        if (feed.max_deliveries and not unseen) or delay_ms:
             stretches = sum(held[0] is attachment for held in stream.held(first, to))
             if stretches:
                 registry.returns.check_rests(feed, attachment.session, stretches)
@@ -95,7 +97,10 @@ class AcksInFlight:
         parts = [(first, to)] if not_sent is None else not_sent.gaps(first, to)
         back = [one for low, high in parts for one in stream.take_back(attachment, low, high)]
         if back:
-            registry.returns.came_back(stream, back, Reason.NACK, attachment.session, delay_ms)
+            if unseen:
+                registry.returns.not_sent(stream, back)
+            else:
+                registry.returns.came_back(stream, back, Reason.NACK, attachment.session, delay_ms)
             registry.end_pull_without_messages(attachment)
             registry.wake(feed)
             registry.has_room_again(attachment.session)

@@ -84,9 +84,11 @@ class Dispatcher:
         """See AcksInFlight.ack."""
         return self.acks.ack(attachment, key_id, first, to)
 
-    def nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int) -> int:
+    def nack(
+        self, attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int, unseen: bool = False
+    ) -> int:
         """See AcksInFlight.nack."""
-        return self.acks.nack(attachment, key_id, first, to, delay_ms)
+        return self.acks.nack(attachment, key_id, first, to, delay_ms, unseen)
 
     def take(self, session: Session, bytes_max: int) -> Taken:
         """Returns what the transport is to send; its bytes are to be passed to `sent` when the transport has it."""
@@ -99,7 +101,7 @@ class Dispatcher:
         for key_id, gap in taken.expired:
             for attachment in map(session.attachments.get, gap.handles):
                 if attachment is not None:
-                    self.acks.ack(attachment, key_id, gap.first, gap.to)
+                    self.acks.ack(attachment, key_id, gap.first, gap.to, counted=False)
         return taken
 
     def sent(self, session: Session, cost_bytes: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.dispatch.exclusive import Exclusive
@@ -84,6 +85,10 @@ class Attachment:
         assert self.messages >= 0 and self.body_bytes >= 0
         if not self.lined and self.messages < self.window_messages and self.body_bytes < self.window_bytes:
             self.feed.line_up(self)
+
+    def stop(self) -> None:
+        """Notes that it gets nothing more. What it has out stays out."""
+        self.window_messages = 0
 
     def begin_lease(self, lease: Lease) -> None:
         """Notes that what it is given from now on joins this lease."""
@@ -271,6 +276,11 @@ class Feed:
     def set_lagging(self, stream: Stream) -> None:
         stream.note_lagging(True)
         self.lagging[stream.key_id] = stream
+
+    def first_lagging(self, count: int) -> list[Stream]:
+        """Returns up to `count` of the streams that lag, the first ones. To take one out and put it behind the others
+        costs as much as all that were taken out before: so callers take several at once."""
+        return list(islice(self.lagging.values(), count))
 
     def clear_lagging(self, stream: Stream) -> None:
         self.passed_over = 0

@@ -85,7 +85,8 @@ class Returns:
         feed.set_lagging(stream)
 
     def not_sent(self, stream: Stream, back: list[Returned]) -> None:
-        """Takes what was given to a session and never sent: nothing was delivered, so it is given again at once."""
+        """Takes what was given to a session and never sent, or what no program was given: nothing was delivered, so it
+        is given again at once."""
         if not stream.feed.gone:
             stream.give_again(back)
             stream.feed.set_lagging(stream)

@@ -17,9 +17,9 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.checking.session_frames import (
     check_ack,
     check_attach,
-    check_delay,
     check_describe,
     check_detach,
+    check_nacks,
     count_acks,
 )
 from shoal_slice_node.core.dispatch.exclusive import consumed_elsewhere
@@ -151,16 +151,21 @@ def take_nacks(
     """Takes back what this session (`everyone`: any session) has out of the named messages; what is not out stays as it
     is. Calls `done` as `take_acks` does.
 
-    Raises TooLarge, OutOfRange. That too many rest comes up only in the work: then `done` is called with
+    Raises TooLarge, OutOfRange, Malformed. That too many rest comes up only in the work: then `done` is called with
     ResourceExhausted, and messages named before were taken back.
     """
-    messages, delay_ms = list(nacks.messages), check_delay(nacks)
-    consumers = count_acks(messages)
+    messages, delay_ms, unseen, stop = (
+        list(nacks.messages),
+        check_nacks(nacks, everyone),
+        nacks.unseen,
+        list(nacks.stop),
+    )
+    looks = count_acks(messages) + len(stop)
 
     def nack(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
-        return node.dispatcher.nack(attachment, key_id, first, to, delay_ms)
+        return node.dispatcher.nack(attachment, key_id, first, to, delay_ms, unseen)
 
-    _settle(node, source, _acking(node, session, messages, everyone, nack, None), consumers, done)
+    _settle(node, source, _acking(node, session, messages, everyone, nack, None, stop), looks, done)
 
 
 def _settle(
@@ -179,10 +184,16 @@ def _settle(
 
 
 def _acking(
-    node: Node, session: Session, acks: list[wire.Ack], everyone: bool, settle: _SettleOne, unacked: list[int] | None
+    node: Node,
+    session: Session,
+    acks: list[wire.Ack],
+    everyone: bool,
+    settle: _SettleOne,
+    unacked: list[int] | None,
+    stop: Sequence[int] = (),
 ) -> Work[None]:
-    """Checks all acks, or nacks, then settles them, then tells what is unacked. Raises InvalidName, NotOwner, before
-    anything is settled."""
+    """Checks all acks, or nacks, then stops handles, then settles them, then tells what is unacked. Raises InvalidName,
+    NotOwner, before anything is settled or stopped."""
     left = ACKED_PER_STEP
     named: list[tuple[wire.Ack, bytes]] = []
     for ack in acks:
@@ -191,6 +202,9 @@ def _acking(
         if left <= 0:
             left = ACKED_PER_STEP
             yield
+    for handle in stop:
+        if (attachment := session.attachments.get(handle)) is not None:
+            attachment.stop()
     for ack, full_name in named:
         row = node.state.tables.key.get(full_name)
         left -= 1

@@ -1,0 +1,124 @@
+"""Messages that no program was handed: an inbox gives them back, and their delivery does not count."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import shoal
+from shoal import Broker, QueueOptions
+
+from .calls import fresh, take
+from .fake_cluster import FakeCluster
+
+WAIT_S = 30
+TWICE = QueueOptions(max_deliveries=2)
+
+
+async def with_jobs(broker: Broker, count: int, at_once: bool = False, options: QueueOptions = TWICE) -> str:
+    queue = fresh("queue")
+    await broker.declare(queue, options)
+    jobs = [b"%d" % number for number in range(count)]
+    if at_once:
+        await broker.publish_many("@" + queue, jobs)
+    else:
+        for job in jobs:
+            await broker.publish_soon("@" + queue, job)
+        await broker.flush()
+    return queue
+
+
+async def left(broker: Broker, queue: str) -> list[tuple[bytes, int]]:
+    """Body and `redelivered` of all that a new consumer gets."""
+    count = (await broker.describe(queue)).messages
+    async with broker.consume(queue) as inbox:
+        return [(message.body, message.redelivered) for message in await take(inbox, count)]
+
+
+def unseen(*numbers: int) -> list[tuple[bytes, int]]:
+    return [(b"%d" % number, 0) for number in numbers]
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_worker_that_takes_one_and_closes_costs_the_others_no_delivery(broker: Broker, at_once: bool) -> None:
+    queue = await with_jobs(broker, 20, at_once)
+    for turn in range(4):
+        async with broker.consume(queue) as inbox:
+            (message,) = await take(inbox, 1)
+            assert (message.body, message.redelivered) == (b"%d" % turn, 0)
+            await message.ack()
+    assert await left(broker, queue) == unseen(*range(4, 20))
+
+
+async def test_what_was_handed_out_and_not_acked_counts(broker: Broker) -> None:
+    queue = await with_jobs(broker, 5)
+    async with broker.consume(queue) as inbox:
+        await take(inbox, 2)
+    async with broker.consume(queue) as inbox:
+        found = [(message.body, message.redelivered) for message in await take(inbox, 5)]
+        assert sorted(found) == [(b"0", 1), (b"1", 1), *unseen(2, 3, 4)]
+
+
+async def test_a_drain_gives_back_what_it_does_not_hand_out(broker: Broker) -> None:
+    queue = await with_jobs(broker, 20)
+    for turn in range(3):
+        async with broker.consume(queue) as inbox:
+            (message,) = await take(inbox, 1)
+            await message.ack()
+            with pytest.raises(shoal.DeadlineExceeded):
+                await inbox.drain(deadline_s=0.1)
+        assert (await broker.describe(queue)).messages == 19 - turn
+    assert await left(broker, queue) == unseen(*range(3, 20))
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_detached_queue_is_given_back_and_the_others_go_on(broker: Broker, at_once: bool) -> None:
+    queue, other = await with_jobs(broker, 5, at_once), await with_jobs(broker, 3)
+    async with asyncio.timeout(WAIT_S), broker.consume([queue, other]) as inbox:
+        bodies: list[tuple[object, bytes]] = []
+        while not bodies or bodies[-1][0] != queue:
+            message = await inbox.get()
+            bodies.append((message.queue, message.body))
+        await inbox.detach(queue)
+        assert await left(broker, queue) == [(b"0", 1), *unseen(1, 2, 3, 4)]
+        while len(bodies) < 4:
+            message = await inbox.get()
+            bodies.append((message.queue, message.body))
+        assert sorted(bodies) == sorted([(queue, b"0"), *((other, b"%d" % number) for number in range(3))])
+
+
+async def test_an_open_that_fails_gives_back_what_came(broker: Broker) -> None:
+    queue = await with_jobs(broker, 5)
+    for _ in range(3):
+        with pytest.raises(shoal.NoSuchQueue):
+            async with broker.consume([queue, fresh("missing")]):
+                pass
+    assert await left(broker, queue) == unseen(*range(5))
+
+
+async def test_messages_of_one_delivery_for_several_queues_are_given_back_each(broker: Broker) -> None:
+    key, queues = fresh("key"), [fresh("queue") for _ in range(3)]
+    for queue in queues:
+        await broker.declare(queue, TWICE)
+        await broker.bind(queue, key)
+    await broker.publish_many(key, [b"0", b"1"])
+    async with broker.consume(queues) as inbox:
+        first, second = await take(inbox, 2)
+        seen = {(one.queue, one.body) for one in (first, second)}
+    for queue in queues:
+        expected = [(body, int((queue, body) in seen)) for body in (b"0", b"1")]
+        async with broker.consume(queue) as inbox:
+            assert [(one.body, one.redelivered) for one in await take(inbox, 2)] == expected
+
+
+async def test_messages_on_their_way_while_the_inbox_closes_are_given_back(
+    cluster: FakeCluster, fake_broker: Broker
+) -> None:
+    queue = await with_jobs(fake_broker, 30)
+    for _ in range(5):
+        async with fake_broker.consume(queue, window_messages=30):
+            pass  # The first messages may be anywhere between the slice and the inbox.
+    assert await left(fake_broker, queue) == unseen(*range(30))
+    frames = [frame for fake in cluster.slices.values() for frame in fake.frames if frame.HasField("nacks")]
+    assert all(frame.nacks.unseen for frame in frames if frame.nacks.messages)
