@@ -1,7 +1,5 @@
-"""Consumes at one slice for an inbox: the session, its deliveries, its acks.
-
-The session is not the one that carries requests: a full inbox stops reading, and must not hold up receipts.
-Not here: which queues are attached (attachments.py), what was handed out (core/repeats.py).
+"""Consumes at one slice for an inbox: the session, its deliveries, its acks. It is not the session that carries
+requests: a full inbox stops reading. Not here: attached queues (attachments.py), what was handed out (core/repeats.py).
 """
 
 from __future__ import annotations
@@ -40,8 +38,7 @@ OnDelivery = Callable[[Delivery | GapNews], Awaitable[None]]
 
 
 class Era:
-    """Acks what one stream delivered between two ends of queues' lives. `number` grows; `stream` 0: no stream is
-    open."""
+    """Acks what one stream delivered between two ends of queues' lives. `number` grows; `stream` 0: none is open."""
 
     __slots__ = ("_part", "number", "stream")
 
