@@ -14,7 +14,7 @@ from shoal.ack_sender import AckSender
 from shoal.attachments import Attachments
 from shoal.consumer import Consumer
 from shoal.core.acks import Acked, not_acked
-from shoal.core.frames import UNSEEN, Frame
+from shoal.core.frames import Frame
 from shoal.core.offset_ranges import Ranges
 from shoal.core.recent_bytes import RecentBytes
 from shoal.core.refusals import deadline_exceeded
@@ -23,7 +23,7 @@ from shoal.dropped_queues import DroppedQueues
 from shoal.gaps import GapNews
 from shoal.limits import DELIVERY_OVERHEAD_BYTES, INBOX_BYTES_MAX, QUEUES_TOLD_MAX
 from shoal.live_messages import LiveDelivery
-from shoal.messages import Delivery
+from shoal.messages import UNSEEN, Delivery
 from shoal.nack_sender import NackSender
 from shoal.routing import Routing
 from shoal_contract.chunk import parse_chunk

@@ -14,7 +14,6 @@ from math import ceil
 from types import TracebackType
 from typing import ClassVar, Final, NamedTuple, Protocol
 
-from shoal.core.frames import UNSEEN
 from shoal.limits import DELIVERY_OVERHEAD_BYTES, PROCESS_RETRY_S
 from shoal_contract.arguments import AGO_S, LAST_MESSAGES, OFFSET, RETRY_AFTER_S, START_VALUE, check_delay_ms
 from shoal_contract.errors import ShoalError
@@ -22,6 +21,9 @@ from shoal_contract.names import Name, text
 from shoal_contract.options import PLAIN, KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
+
+UNSEEN: Final = -1
+"""In the place of a nack's delay: no program was given the messages, so that their delivery does not count."""
 
 
 class Start(NamedTuple):
