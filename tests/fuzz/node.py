@@ -418,7 +418,7 @@ class Node:
 
     def end_delays(self) -> None:
         """Begins delays of nacks, and ends those that are over."""
-        self.dispatcher.registry.returns.tick(self.now_ms)
+        self.dispatcher.returns.tick(self.now_ms)
 
     def end_idle_queues(self) -> None:
         """Lets the node decide which transient queues end. None of them is consumed, or was a moment ago."""

@@ -48,6 +48,8 @@ from shoal_slice_node.core.verbs.changes import Checked, check_change, parse_cha
 from shoal_slice_node.core.verbs.engine import Engine
 
 PARTITIONS = 4
+WALL_AHEAD_MS = 1_700_000_000_001
+"""The machine's clock and the one that only grows are far apart, so that no test passes if one stands for the other."""
 Piece = TypeVar("Piece")
 Message = tuple[str, int, bytes]
 """Key, offset, body."""
@@ -69,7 +71,7 @@ class CoreDriver:
         self.records: list[Record] = []
         self.gaps: list[wire.Gap] = []
         self.now_ms = 1_000
-        self.wall_ahead_ms = 0
+        self.wall_ahead_ms = WALL_AHEAD_MS
         self.restart()
         self.record(Kind.OWNERSHIP, encode_ownership(1, owned))
 
@@ -83,7 +85,7 @@ class CoreDriver:
 
     @property
     def wall_ms(self) -> int:
-        """What the machine's clock shows: `wall_ahead_ms` before the one that only grows."""
+        """What the machine's clock shows: `wall_ahead_ms` ahead of the one that only grows."""
         return self.now_ms + self.wall_ahead_ms
 
     def record(self, kind: Kind, payload: bytes, checked: Checked | None = None) -> Effects:

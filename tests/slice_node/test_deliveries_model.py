@@ -139,7 +139,7 @@ class Run:
             self.core.nack(session, offsets[0], offsets[0] + 1)
             for _ in range(2):
                 self.core.node.tick(self.core.now_ms, self.core.wall_ms)
-                self.core.node.commit.gather(self.core.now_ms)
+                self.core.node.commit.gather(self.core.wall_ms)
                 self.core.node.commit.refused(ResourceExhausted("the disk is full", subject="disk"))
             self._came_back([offsets[0]])
             self._records()

@@ -6,10 +6,10 @@ import pytest
 
 from shoal_slice_node.core.dispatch import farewells as dispatch_farewells
 from shoal_slice_node.core.limits import (
+    FAREWELL_LETTER_REFUSED_MS,
+    FAREWELL_LINES_FORGOTTEN_MS,
     LETTER_AGAIN_MS,
     LETTER_AGAIN_MS_MAX,
-    LETTER_LINES_FORGOTTEN_MS,
-    LETTER_REFUSED_MS,
 )
 
 from .core_driver import farewell
@@ -95,7 +95,7 @@ def test_more_keys_that_take_none_than_are_noted_hold_up_no_other(
             else:
                 box.not_sent(letter, core.now_ms)
             assert box._lines.items <= 3 and len(box._known) <= 4
-        core.now_ms += LETTER_LINES_FORGOTTEN_MS
+        core.now_ms += FAREWELL_LINES_FORGOTTEN_MS
     assert other.encode() in tried and {key.encode() for key in full} <= set(tried)
     before = len(tried)
     core.now_ms += LETTER_AGAIN_MS_MAX
@@ -118,8 +118,8 @@ def test_what_a_key_refuses_that_was_full_for_an_hour_ends(core: Driver) -> None
             box.not_sent(letter, core.now_ms, full=True)
         else:
             box.not_sent(letter, core.now_ms)  # Its slice is away: it stays, however long that lasts.
-        assert core.now_ms - start_ms < 2 * LETTER_REFUSED_MS
-    assert core.now_ms - start_ms >= LETTER_REFUSED_MS
+        assert core.now_ms - start_ms < 2 * FAREWELL_LETTER_REFUSED_MS
+    assert core.now_ms - start_ms >= FAREWELL_LETTER_REFUSED_MS
     core.maintain()
     assert core.kept[0] == 1
     core.check()

@@ -85,7 +85,7 @@ def test_the_price_of_a_record_grows_with_the_ranges_of_its_bindings(core: Drive
     core.take(session)
     for key in keys:
         core.nack(session, 1, 2, key=key)
-    deciding = core.dispatcher.registry.returns.deciding
+    deciding = core.dispatcher.returns.deciding
     cost = deciding.decide()
     assert cost > 2000 // 16 and len(deciding.decided()) < len(keys), "a record takes a few such bindings"
     core.wait(1000)

@@ -21,7 +21,7 @@ from shoal_slice_node.core.limits import (
     ACKED_IN_CHANGE_PER_STEP,
     CHANGE_ACKS_COST_MAX,
     DONE_RANGES_MAX,
-    DONE_RANGES_PER_APPLIED,
+    DONE_RANGES_PER_COST,
 )
 from shoal_slice_node.core.rows.detail_row import Detail, count_ranges, decode_detail, detail_key
 from shoal_slice_node.core.rows.key_row import ID, head_of, low_of
@@ -154,16 +154,16 @@ def _spend(state: State, queue: Queue, key_id: bytes, budget: BindingBudget) -> 
     """Takes from the budget what the ranges of a binding cost to read and write, and returns it. Raises
     ResourceExhausted if that is more than is left."""
     row = state.tables.detail.get(detail_key(queue.id, key_id)) if queue.details else None
-    cost = 0 if row is None else count_ranges(row) // DONE_RANGES_PER_APPLIED
+    cost = 0 if row is None else count_ranges(row) // DONE_RANGES_PER_COST
     if cost > budget.left:
-        limit = CHANGE_ACKS_COST_MAX * DONE_RANGES_PER_APPLIED
+        limit = CHANGE_ACKS_COST_MAX * DONE_RANGES_PER_COST
         raise ResourceExhausted(
-            f"queue {state.refusals.shown(queue.name)} has acked messages in {cost * DONE_RANGES_PER_APPLIED} stretches"
+            f"queue {state.refusals.shown(queue.name)} has acked messages in {cost * DONE_RANGES_PER_COST} stretches"
             f" above its oldest unacked one; the acks of one change read and write at most {limit} of all their"
             " bindings: ack in several changes",
             subject="done ranges of a change",
             limit=limit,
-            value=(CHANGE_ACKS_COST_MAX - budget.left + cost) * DONE_RANGES_PER_APPLIED,
+            value=(CHANGE_ACKS_COST_MAX - budget.left + cost) * DONE_RANGES_PER_COST,
         )
     budget.left -= cost
     return cost

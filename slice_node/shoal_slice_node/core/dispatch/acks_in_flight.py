@@ -120,7 +120,7 @@ class AcksInFlight:
         registry.returns.acked_by_change(stream, acked.first, acked.to)
         for attachment in stream.acked_by_change(acked.first, acked.to):
             registry.has_room_again(attachment.session)
-        if stream.end and self._is_over(stream):
+        if stream.end and self._is_finished(stream):
             registry.remove_stream(stream)
 
     def begin_flush(self) -> None:
@@ -158,7 +158,7 @@ class AcksInFlight:
         if pairs:
             batch.acks += [Acked(feed.queue_id, stream.key_id, low, high) for low, high in pairs]
             batch.sources.append((stream, pairs))
-        elif self._is_over(stream):  # An earlier record took these acks too.
+        elif self._is_finished(stream):  # An earlier record took these acks too.
             self._registry.remove_stream(stream)
         ranges = len(stream.done) if stream.done is not None else 0
         return 1 + len(pairs) + ranges // DONE_RANGES_PER_COST
@@ -167,13 +167,13 @@ class AcksInFlight:
         """Notes that the batch is in the tables."""
         for stream, _ in batch.sources:
             stream.end_acks()
-            if stream.end and self._is_over(stream):
+            if stream.end and self._is_finished(stream):
                 self._registry.remove_stream(stream)
             if not stream.feed.attachments:
                 self._registry.forget_if_idle(stream.feed)
 
     @staticmethod
-    def _is_over(stream: Stream) -> bool:
+    def _is_finished(stream: Stream) -> bool:
         """Returns whether the binding ended, all of it is done, and no ack of it is under way."""
         busy = stream.out or stream.acks_under_way or stream.key_id in stream.feed.unflushed
         return stream.finished and not busy and stream.feed.streams.get(stream.key_id) is stream

@@ -23,7 +23,7 @@ from shoal_slice_node.core.limits import (
     DEAD_COST,
     DEAD_PER_RECORD_MAX,
     DEAD_PER_TURN,
-    DONE_RANGES_PER_APPLIED,
+    DONE_RANGES_PER_COST,
     FAIR_BYTES_PER_OPERATION,
     RETRIES_COST_PER_RECORD,
     RETRIES_PER_RECORD_MAX,
@@ -217,7 +217,7 @@ class _Part:
         if stream in self._begun:
             return True
         ranges = sum(len(some) for some in (stream.done, stream.resting, stream.returned) if some is not None)
-        cost = 1 + ranges // DONE_RANGES_PER_APPLIED
+        cost = 1 + ranges // DONE_RANGES_PER_COST
         if self.retries and self._bindings_cost + self.retries + DEAD_COST * self.dead + cost > RETRIES_COST_PER_RECORD:
             return False
         self._bindings_cost += cost

@@ -46,5 +46,5 @@ def pass_over(
 
 
 def _gap(key: bytes, first: int, to: int, why: int) -> ChunkPart:
-    """Returns a gap in the form of a part: without a chunk, and `times` is the reason, below 0."""
-    return ChunkPart(key, first, first, to, 0, 0, b"", -why)
+    """Returns a gap in the form of a part, without a chunk."""
+    return ChunkPart(key, first, first, to, 0, 0, b"", 0, gap=why)

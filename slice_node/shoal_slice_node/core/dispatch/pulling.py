@@ -94,7 +94,7 @@ class Puller:
 
         def give(_: Stream, __: Attachment, part: ChunkPart) -> None:
             of_chunk = part.key, part.first, part.low, part.to, part.chunk, part.time_ms
-            parcels.append(Parcel(*of_chunk, part.times, expires_ms=part.expires_ms))
+            parcels.append(Parcel(*of_chunk, part.times, expires_ms=part.expires_ms, gap=part.gap))
 
         messages, chunk_bytes = terms.messages_max or PULL_MESSAGES_MAX, terms.bytes_max or PULL_BYTES_MAX
         looked_at, registry, gap_bytes = 0, self._dispatcher.registry, PULL_GAPS_BYTES_MAX

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.dispatch.asked_attaches import AskedAttaches
 from shoal_slice_node.core.dispatch.ended_handles import EndedHandles
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
@@ -257,9 +258,9 @@ class Session:
                 freed += before
         return freed
 
-    def take(self, bytes_max: int, now_ms: int = 0) -> Taken:
+    def take(self, bytes_max: int, wall_ms: int = 0) -> Taken:
         """Returns what to send now, oldest first: at least one, if any waits, and at most about `bytes_max` on the
-        wire. A gap begins a new response, as a client reads a response's gaps first. What has expired at `now_ms` is a
+        wire. A gap begins a new response, as a client reads a response's gaps first. What has expired at `wall_ms` is a
         gap."""
         expired: list[tuple[bytes, Parcel]] = []
         deliveries: list[wire.Delivery] = []
@@ -268,13 +269,13 @@ class Session:
         leaving: list[Slot] = []  # To take the first out of a dict again and again would be quadratic.
         for slot, parcel in self.waiting.items():
             total += parcel.wire_bytes
-            is_over = 0 < parcel.expires_ms <= now_ms
-            if (deliveries or gaps) and (total > bytes_max or ((is_over or parcel.is_gap) and deliveries)):
+            has_gone = has_expired(parcel.expires_ms, wall_ms)
+            if (deliveries or gaps) and (total > bytes_max or ((has_gone or parcel.is_gap) and deliveries)):
                 break
             leaving.append(slot)
             self.sent_to = parcel.number
             cost_bytes += parcel.cost_bytes
-            if is_over:
+            if has_gone:
                 parcel = parcel.expired()
                 expired.append((slot[0], parcel))
             if parcel.is_gap:
