@@ -22,6 +22,9 @@ from shoal_contract.options import PLAIN, KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 
+UNSEEN: Final = -1
+"""In the place of a nack's delay: no program was given the messages, so that their delivery does not count."""
+
 
 class Start(NamedTuple):
     """Says where a bind begins. Use NOW, EARLIEST, Last(n), Ago(seconds) or Offset(n)."""

@@ -8,13 +8,15 @@ import re
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from shoal_contract.version import version
 from shoal_ops import exits
+from tests.client.conftest import real_redirector  # noqa: F401 - a fixture
 
 from .command_line import WAIT_S, shoal, shoal_json
 
@@ -149,26 +151,6 @@ async def test_what_tail_prints_counts_no_delivery(cluster: str) -> None:
     assert json.loads(out)["messages"] == 2
 
 
-Run = Callable[..., Awaitable[dict[str, object]]]
-
-
-async def _what_a_key_lets_go_and_what_is_refused(cluster: str, run: Run) -> None:
-    await run("configure", "full", "--capacity-messages", "1", "--policy", "drop_oldest")
-    await run("declare", "ben")
-    await run("bind", "ben", "full")
-    for body in ("one", "two", "three"):
-        await run("publish", "full", body)
-    gone = "ben full 1 to 2 are gone: dropped\n"
-    assert await shoal("tail", "ben", "-n", "1", at=cluster) == (0, "ben full 3 three\n", gone)
-    assert (await run("publish", "full", "an hour", "--ttl", "3600", "--header", "from=cleo"))["offset"] == 4
-    peeked = await run("pull", "ben", "--peek")
-    assert peeked["headers"] == {"from": "cleo"} and peeked["expires_ms"] == peeked["time_ms"] + 3_600_000  # type: ignore[operator]
-    code, out, error = await shoal("configure", "@ben", at=cluster)
-    assert (code, out) == (exits.BAD_CALL, "") and "@ben" in error
-    once = ("publish", "full", "once", "--idempotency-key", "4711")
-    assert (await run(*once))["offset"] == (await run(*once))["offset"] == 5
-
-
 async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     async def run(*arguments: str) -> dict[str, object]:
         code, out, error = await shoal(*arguments, "--json", at=cluster)
@@ -219,7 +201,6 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     assert len((await run("status"))["slices"]) == 2  # type: ignore[arg-type]
     assert (await run("locate", "room"))["map_version"] == 1
     assert await run("unbind", "anna", "room") == {"queue": "anna", "offsets": {"room": 2}}
-    await _what_a_key_lets_go_and_what_is_refused(cluster, run)
     following = asyncio.create_task(shoal("tail", "anna", at=cluster))
     async with asyncio.timeout(WAIT_S):
         while not (await run("describe", "anna"))["attached_sessions"]:
@@ -230,3 +211,22 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     code, _, error = await shoal("describe", "anna", at=cluster)
     text = "shoal: queue anna does not exist; declare it first (--key describes a key)\n"
     assert (code, error) == (exits.BAD_CALL, text)
+
+
+async def test_a_key_lets_go_what_it_may_not_keep(real_redirector: str) -> None:  # noqa: F811
+    run = partial(shoal_json, at=real_redirector)
+    await run("configure", "cli-full", "--capacity-messages", "1", "--policy", "drop_oldest")
+    await run("declare", "cli-ben")
+    await run("bind", "cli-ben", "cli-full")
+    for body in ("one", "two", "three"):
+        await run("publish", "cli-full", body)
+    gone = "cli-ben cli-full 1 to 2 are gone: dropped\n"
+    assert await shoal("tail", "cli-ben", "-n", "1", at=real_redirector) == (0, "cli-ben cli-full 3 three\n", gone)
+    assert (await run("publish", "cli-full", "an hour", "--ttl", "3600", "--header", "from=cleo"))["offset"] == 4
+    peeked = await run("pull", "cli-ben", "--peek")
+    assert peeked["headers"] == {"from": "cleo"}
+    assert peeked["expires_ms"] == peeked["time_ms"] + 3_600_000  # type: ignore[operator]
+    code, out, error = await shoal("configure", "@cli-ben", at=real_redirector)
+    assert (code, out) == (exits.BAD_CALL, "") and "@cli-ben" in error
+    once = ("publish", "cli-full", "once", "--idempotency-key", "4711")
+    assert (await run(*once))["offset"] == (await run(*once))["offset"] == 5

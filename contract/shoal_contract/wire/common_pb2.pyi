@@ -202,7 +202,7 @@ class QueueOptions(_message.Message):
     """
     dead_letter: _builtins.bytes
     """Only with max_deliveries: the key to which such messages are published, once each, with headers that say why and
-    where from (docs/concepts.md, "Dead letters"). It may be a queue's direct key.
+    where from (docs/concepts.md, "Dead letters"). It may be another queue's direct key.
     """
     exclusive: Global___Exclusive.ValueType
     """How many sessions may have the queue attached at a time: any number, or one."""

@@ -6,8 +6,8 @@ import time
 
 import httpx
 
+from tests.ops.http.calls import ok
 from tests.ops.http.conftest import Running
-from tests.ops.http.test_gateway import ok
 
 
 def test_the_cluster_and_its_slices(http: httpx.Client) -> None:

@@ -2,42 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import httpx
 
 from shoal_ops.http import limits
+from tests.ops.http.calls import ok, streaming
 from tests.ops.http.conftest import Running
-from tests.ops.http.test_gateway import ok
-
-
-@contextmanager
-def streaming(http: httpx.Client, queue: str, ack: str = "explicit") -> Iterator[Iterator[dict[str, Any]]]:
-    """Events of a queue, once the stream stands."""
-    headers = {"x-shoal": "1"} if ack == "auto" else {}
-    with http.stream("GET", f"/v1/queues/{queue}/events?ack={ack}", headers=headers) as response:
-        assert response.status_code == 200, response.read()
-        assert response.headers["content-type"] == "text/event-stream"
-        lines = response.iter_lines()
-        assert next(lines).startswith(": queue ")
-        yield _events(lines)
-
-
-def _events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
-    event_id = ""
-    for line in lines:
-        if line.startswith("id: "):
-            event_id = line.removeprefix("id: ")
-        if line.startswith("data: "):
-            found = json.loads(line.removeprefix("data: "))
-            assert found.get("id", "") == event_id
-            event_id = ""
-            yield found
 
 
 def publish(http: httpx.Client, key: str, *bodies: str) -> None:

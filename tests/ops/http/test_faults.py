@@ -13,8 +13,8 @@ import httpx
 import pytest
 
 from shoal_local.cluster import LocalCluster
+from tests.ops.http.calls import ok
 from tests.ops.http.conftest import WAIT_S
-from tests.ops.http.test_gateway import ok
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.ops.http.calls import ok
 from tests.ops.http.conftest import WAIT_S, Running, needs_chromium
-from tests.ops.http.test_gateway import ok
 
 pytestmark = needs_chromium
 MESSAGES = 5

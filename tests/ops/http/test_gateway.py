@@ -11,19 +11,10 @@ from urllib.parse import quote
 import httpx
 import pytest
 
+from tests.ops.http.calls import ok, pull
 from tests.ops.http.conftest import Running
 
 ODD_NAMES = (b"a/b", b"a b+c%", "ü-日本".encode(), b"?x#y", b"@home", b"\xff", b"\x00", b"\xe9t\xc3", b"../x")
-
-
-def ok(response: httpx.Response) -> Any:
-    assert response.status_code in (200, 204), response.text
-    return response.json() if response.content else None
-
-
-def pull(http: httpx.Client, queue: str, **wanted: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = ok(http.post(f"/v1/queues/{queue}/pull", json=wanted))["messages"]
-    return found
 
 
 def test_headers_that_only_shoal_sets_are_refused(http: httpx.Client) -> None:

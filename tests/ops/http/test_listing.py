@@ -11,7 +11,7 @@ import pytest
 
 from shoal_contract.names import text
 from shoal_ops.http import limits, listing, models_admin, names
-from tests.ops.http.test_gateway import ok
+from tests.ops.http.calls import ok
 
 
 async def test_a_page_is_made_in_steps() -> None:

@@ -15,8 +15,8 @@ import httpx
 import pytest
 
 import shoal
+from tests.ops.http.calls import ok
 from tests.ops.http.conftest import WAIT_S, Running
-from tests.ops.http.test_gateway import ok
 
 pytestmark = pytest.mark.slow
 

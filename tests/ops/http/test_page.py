@@ -12,8 +12,8 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.ops.http.calls import ok
 from tests.ops.http.conftest import WAIT_S, Running, needs_chromium, said, started
-from tests.ops.http.test_gateway import ok
 
 TOKEN = "a-token-for-the-page"
 

@@ -12,7 +12,7 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.limits import BODY_BYTES_MAX
 from shoal_ops.http import limits, problem
 from shoal_runtime.http.problem import MEDIA_TYPE, answer
-from tests.ops.http.test_gateway import ok
+from tests.ops.http.calls import ok
 
 LONG = "n" * 256
 

@@ -16,8 +16,8 @@ import httpx
 import pytest
 
 from shoal_ops import exits
+from tests.ops.http.calls import ok
 from tests.ops.http.conftest import WAIT_S, Running, until
-from tests.ops.http.test_gateway import ok
 
 
 def start(*arguments: str) -> subprocess.Popen[str]:

@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from shoal_contract.limits import TTL_MS_MAX
-from tests.ops.http.test_gateway import ok, pull
+from tests.ops.http.calls import ok, pull
 
 
 def transact(http: httpx.Client, *steps: dict[str, Any]) -> httpx.Response:

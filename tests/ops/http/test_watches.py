@@ -11,8 +11,7 @@ import httpx
 
 import shoal
 from shoal_ops.http.watches import shown
-from tests.ops.http.test_events import streaming
-from tests.ops.http.test_gateway import ok
+from tests.ops.http.calls import ok, streaming
 
 Event = tuple[str, str, dict[str, Any]]
 """Word, id, data."""
