@@ -15,14 +15,14 @@ from shoal.ack_sender import AckSender
 from shoal.attachments import Attachments
 from shoal.consumer import Consumer
 from shoal.core.acks import Acked, not_acked
-from shoal.core.frames import UNSEEN, Frame
+from shoal.core.frames import Frame
 from shoal.core.offset_ranges import Ranges
 from shoal.core.recent_bytes import RecentBytes
 from shoal.core.refusals import deadline_exceeded
 from shoal.core.repeats import Part, Repeats
 from shoal.dropped_queues import DroppedQueues
 from shoal.gaps import GapNews
-from shoal.limits import INBOX_BYTES_MAX, QUEUES_TOLD_MAX
+from shoal.limits import INBOX_BYTES_MAX, QUEUES_TOLD_MAX, UNSEEN
 from shoal.live_messages import LiveDelivery
 from shoal.messages import Delivery
 from shoal.nack_sender import NackSender
@@ -79,6 +79,7 @@ class InboxSlice(Consumer):
         on_failure: Callable[[], None],
         dropped: DroppedQueues,
         on_ended: Callable[[str, int, ShoalError], None],
+        on_ack_timeouts: Callable[[Mapping[int, int]], None],
     ) -> None:
         self.error: ShoalError | None = None
         """The error with which this slice refuses the inbox; repeating would not help."""
@@ -105,7 +106,9 @@ class InboxSlice(Consumer):
         """Deliveries that wait until it is known which life of a queue they belong to. At most INBOX_BYTES_MAX."""
         self._era = Era(self, 0, 0)
         self.session = routing.inbox_session(slice_name, self, buffer_bytes)
-        self.attachments = Attachments(slice_name, queues, window, self.session.send, self.refused, self._lives_ended)
+        self.attachments = Attachments(
+            slice_name, queues, window, self.session.send, self.refused, self._lives_ended, on_ack_timeouts
+        )
         self.acks = AckSender(self.session, self._acks_refused, self._acks_answered, of_stream=True)
         self.nacks = NackSender(self.session, self._acks_refused)
         self.repeats = Repeats(self.acks.pending) if drop_repeats else None

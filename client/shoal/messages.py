@@ -14,8 +14,7 @@ from math import ceil
 from types import TracebackType
 from typing import ClassVar, Final, NamedTuple, Protocol
 
-from shoal.core.frames import UNSEEN
-from shoal.limits import DELIVERY_OVERHEAD_BYTES, PROCESS_RETRY_S
+from shoal.limits import DELIVERY_OVERHEAD_BYTES, PROCESS_RETRY_S, UNSEEN
 from shoal_contract.arguments import AGO_S, LAST_MESSAGES, OFFSET, RETRY_AFTER_S, START_VALUE, check_delay_ms
 from shoal_contract.errors import ShoalError
 from shoal_contract.names import Name, text
@@ -266,6 +265,11 @@ class Delivery:
     def give_back(self, consumers: Sequence[int | bytes] | None = None) -> None:
         """Gives all of it back for these consumers, or for all: no program was given it."""
         self._acker.nack(self, self.first, self.end, self._consumers if consumers is None else consumers, UNSEEN)
+
+    @property
+    def handles(self) -> Sequence[int]:
+        """Returns the consumers of a delivery that an inbox got."""
+        return self._consumers  # type: ignore[return-value]  # handles
 
     def give_back_one(self, consumer: int | bytes, offset: int) -> None:
         """Gives the message at `offset` back for one of this delivery's consumers, for `Message`."""

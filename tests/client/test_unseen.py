@@ -11,6 +11,7 @@ from shoal import Broker, QueueOptions
 
 from .fake_cluster import FakeCluster
 from .test_broker import fresh, take
+from .test_faults import until
 
 WAIT_S = 30
 TWICE = QueueOptions(max_deliveries=2)
@@ -76,7 +77,7 @@ async def test_a_drain_gives_back_what_it_does_not_hand_out(broker: Broker) -> N
 async def test_a_detached_queue_is_given_back_and_the_others_go_on(broker: Broker, at_once: bool) -> None:
     queue, other = await with_jobs(broker, 5, at_once), await with_jobs(broker, 3)
     async with asyncio.timeout(WAIT_S), broker.consume([queue, other]) as inbox:
-        bodies = []
+        bodies: list[tuple[str, bytes]] = []
         while not bodies or bodies[-1][0] != queue:
             message = await inbox.get()
             bodies.append((message.queue, message.body))
@@ -109,7 +110,7 @@ async def test_messages_of_one_delivery_for_several_queues_are_given_back_each(b
     for queue in queues:
         expected = [(body, int((queue, body) in seen)) for body in (b"0", b"1")]
         async with broker.consume(queue) as inbox:
-            assert [(one.body, one.redelivered) for one in await take(inbox, 2)] == expected
+            assert sorted((one.body, one.redelivered) for one in await take(inbox, 2)) == expected
 
 
 async def test_messages_on_their_way_while_the_inbox_closes_are_given_back(
@@ -122,3 +123,35 @@ async def test_messages_on_their_way_while_the_inbox_closes_are_given_back(
     assert await left(fake_broker, queue) == unseen(*range(30))
     frames = [frame for fake in cluster.slices.values() for frame in fake.frames if frame.HasField("nacks")]
     assert all(frame.nacks.unseen for frame in frames if frame.nacks.messages)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_jobs_that_wait_in_the_inbox_outlive_the_ack_timeout(broker: Broker, at_once: bool) -> None:
+    queue = await with_jobs(broker, 40, at_once, QueueOptions(ack_timeout_ms=1000, max_deliveries=2))
+    done: list[int] = []
+    async with asyncio.timeout(WAIT_S), broker.consume(queue) as inbox:
+        while len(done) < 40:
+            message = await inbox.get()
+            assert message.redelivered == 0
+            await asyncio.sleep(0.09)  # The work
+            done.append(int(message.body))
+            await message.ack()
+        await inbox.flush()
+    assert sorted(done) == list(range(40))
+    assert (await broker.describe(queue)).messages == 0
+
+
+async def test_what_was_handed_out_is_not_given_back_before_its_ack_timeout(broker: Broker) -> None:
+    queue = await with_jobs(broker, 3, options=QueueOptions(ack_timeout_ms=4000, max_deliveries=1))
+    async with broker.consume(queue) as inbox:
+        (message,) = await take(inbox, 1)
+        held = inbox._buffer._deliveries
+        await until(lambda: len(held) == 2)
+        came_s = held[-1][2]
+        await until(lambda: bool(inbox._buffer._deliveries) and inbox._buffer._deliveries[0][2] > came_s)
+        await message.ack()
+        for other in await take(inbox, 2):
+            assert other.redelivered == 0
+            await other.ack()
+        await inbox.flush()
+    assert (await broker.describe(queue)).messages == 0

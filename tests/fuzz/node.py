@@ -184,12 +184,14 @@ class Node:
         dispatcher, attaching = self.dispatcher, self.dispatcher.attaching
         ack, nack, take_back, detach = dispatcher.ack, dispatcher.nack, attaching.take_back, attaching.end_attachment
 
-        def nacking(attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int) -> int:
+        def nacking(
+            attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int, unseen: bool = False
+        ) -> int:
             stream, life = attachment.feed.streams.get(key_id), self.owed.lives.get(attachment.feed.name)
             if stream is not None and life is not None and not attachment.feed.gone:
                 at = attachment.session.number, attachment.handle
                 self.given.nack(life, attachment, stream.key, first, to, at)
-            return nack(attachment, key_id, first, to, delay_ms)
+            return nack(attachment, key_id, first, to, delay_ms, unseen)
 
         def acking(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
             stream = attachment.feed.streams.get(key_id)

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar, Final
+from typing import ClassVar
 
 from shoal.core.waiters import Waiter, fail_waiter
-from shoal.limits import REQUEST_OVERHEAD_BYTES
+from shoal.limits import REQUEST_OVERHEAD_BYTES, UNSEEN
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -179,10 +179,6 @@ class AcksFrame(Frame):
 
     def stream_ended(self) -> bool:
         return not self._of_stream
-
-
-UNSEEN: Final = -1
-"""In the place of a nack's delay: no program was given the messages, so that their delivery does not count."""
 
 
 class NacksFrame(Frame):
