@@ -40,7 +40,9 @@ async def answer_all(broker: shoal.Broker, person: str, requests: int) -> None:
 
 async def main(at: str) -> None:
     async with shoal.connect(at) as broker:
-        await broker.declare(["person-anna", "person-ben", "person-cleo"])
+        people = ["person-anna", "person-ben", "person-cleo"]
+        await broker.declare(people)
+        await broker.purge(people)  # What an earlier run left, if it was interrupted.
         for asker in ("anna", "cleo"):
             await ask(broker, asker, "ben")
         await ask(broker, "anna", "bert")
@@ -50,8 +52,7 @@ async def main(at: str) -> None:
                 message = await anext(aiter(inbox))
                 print(f"{asker} hears on {message.key}: {message.body.decode()}")
                 await message.ack()
-        for person in ("anna", "ben", "cleo"):
-            await broker.drop(f"person-{person}")
+        await broker.drop(people)
 
 
 if __name__ == "__main__":

@@ -40,6 +40,7 @@ async def main(at: str) -> None:
     async with shoal.connect(at) as broker:
         await broker.declare("poll")
         await broker.bind("poll", "votes")
+        await broker.purge("poll")  # Votes that an earlier run left, if it was interrupted.
         counted: dict[Place, str] = {}
         counters = [count(at, counted), count(at, counted), count(at, counted, dies_after=50)]
         votes = [await broker.publish_soon("votes", BALLOTS[number % len(BALLOTS)]) for number in range(VOTES)]

@@ -35,7 +35,8 @@ class BindingVerbs:
         """Binds a queue to keys. Returns the first offset that will be seen: one offset, or key -> offset for many.
 
         `start`: NOW, EARLIEST, Last(messages), Ago(seconds) or Offset(offset). A second bind changes nothing and
-        returns the same. `start.recovered(first)`: False if an offset was asked for that is not kept any more.
+        returns the same; as a `BoundBefore` if an offset was asked for. `start.recovered(first)`: False if an offset
+        was asked for that is not kept any more.
         Keys of one slice are all bound or none. Raises NoSuchQueue, OutOfRange, TooLarge (over 1,000 keys of a slice).
         """
         name = encode_name(queue, "queue")

@@ -21,9 +21,9 @@ from shoal.core.refusals import deadline_exceeded
 from shoal.dropping import Dropping
 from shoal.gaps import OnGap
 from shoal.inbox import Inbox
-from shoal.key_calls import KeyCalls
 from shoal.limits import CLOSE_S, DEADLINE_S, INBOX_BYTES_MAX
 from shoal.messages import Delivery, Message, check_acked
+from shoal.owner_calls import OwnerCalls
 from shoal.publish_verbs import PublishVerbs
 from shoal.pulling import Pulling, Wanted
 from shoal.queue_calls import QueueCalls
@@ -90,7 +90,7 @@ class Broker(BindingVerbs, PublishVerbs, QueueVerbs):
         self._known = known
         self._queues = QueueCalls(self._routing, homes, known)
         self._bindings = BindingCalls(self._routing, homes, known)
-        self._keys = KeyCalls(self._routing)
+        self._owners = OwnerCalls(self._routing)
         self._repeatable = RepeatablePublishes(self._routing.map, self.connection.calls)
         self._dropping = Dropping(self._routing, homes, known)
         self._pulling = Pulling(self._routing, homes)

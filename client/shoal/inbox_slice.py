@@ -1,7 +1,5 @@
-"""Consumes at one slice for an inbox: the session, its deliveries, its acks.
-
-The session is not the one that carries requests: a full inbox stops reading, and must not hold up receipts.
-Not here: which queues are attached (attachments.py), what was handed out (core/repeats.py).
+"""Consumes at one slice for an inbox: the session, its deliveries, its acks. It is not the session that carries
+requests: a full inbox stops reading. Not here: attached queues (attachments.py), what was handed out (core/repeats.py).
 """
 
 from __future__ import annotations
@@ -9,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeAlias
 
 from shoal.ack_doubts import AckDoubts
 from shoal.ack_sender import AckSender
@@ -22,7 +21,7 @@ from shoal.core.refusals import deadline_exceeded
 from shoal.core.repeats import Part, Repeats
 from shoal.dropped_queues import DroppedQueues
 from shoal.gaps import GapNews
-from shoal.limits import INBOX_BYTES_MAX, QUEUES_TOLD_MAX, UNSEEN
+from shoal.limits import DELIVERY_OVERHEAD_BYTES, INBOX_BYTES_MAX, QUEUES_TOLD_MAX, UNSEEN
 from shoal.live_messages import LiveDelivery
 from shoal.messages import Delivery
 from shoal.nack_sender import NackSender
@@ -34,12 +33,12 @@ from shoal_contract.wire import slice_pb2 as wire
 
 _log = logging.getLogger("shoal")
 
+_Came: TypeAlias = wire.Delivery | wire.Gap
 OnDelivery = Callable[[Delivery | GapNews], Awaitable[None]]
 
 
 class Era:
-    """Acks what one stream delivered between two ends of queues' lives. `number` grows; `stream` 0: no stream is
-    open."""
+    """Acks what one stream delivered between two ends of queues' lives. `number` grows; `stream` 0: none is open."""
 
     __slots__ = ("_part", "number", "stream")
 
@@ -102,13 +101,12 @@ class InboxSlice(Consumer):
         self._any_detached = False
         self._ack_error: ShoalError | None = None
         """The error with which the slice refused acks, until a flush has raised it."""
-        self._held: list[wire.Delivery] = []
-        """Deliveries that wait until it is known which life of a queue they belong to. At most INBOX_BYTES_MAX."""
+        self._held: list[_Came] = []
+        """Deliveries and gaps that wait until the life of their queue is known. At most INBOX_BYTES_MAX."""
         self._era = Era(self, 0, 0)
         self.session = routing.inbox_session(slice_name, self, buffer_bytes)
-        self.attachments = Attachments(
-            slice_name, queues, window, self.session.send, self.refused, self._lives_ended, on_ack_timeouts
-        )
+        told = (self.refused, self._lives_ended, on_ack_timeouts)
+        self.attachments = Attachments(slice_name, queues, window, self.session.send, *told)
         self.acks = AckSender(self.session, self._acks_refused, self._acks_answered, of_stream=True)
         self.nacks = NackSender(self.session, self._acks_refused)
         self.repeats = Repeats(self.acks.pending) if drop_repeats else None
@@ -189,15 +187,19 @@ class InboxSlice(Consumer):
             self.attachments.lives_ended(response.resets)
         for ended in response.ended:
             self._queue_ended(ended.handle, from_wire(ended.error))
-        for gap in response.gaps:
-            handles = [handle for handle in gap.handles if handle in self._queues]
-            if handles and not self.draining:
-                await self._on_delivery(GapNews(gap, handles))
-        deliveries: Sequence[wire.Delivery] = response.deliveries
+        came: Sequence[_Came] = [*response.gaps, *response.deliveries] if response.gaps else response.deliveries
         if self._held or self.attachments.unconfirmed:
-            deliveries = self._of_known_lives(deliveries)
-        for item in deliveries:
-            await self._deliver(item)
+            came = self._of_known_lives(came)
+        for item in came:
+            if isinstance(item, wire.Gap):
+                await self._tell_gap(item)
+            else:
+                await self._deliver(item)
+
+    async def _tell_gap(self, gap: wire.Gap) -> None:
+        handles = [handle for handle in gap.handles if handle in self._queues]
+        if handles and not self.draining:
+            await self._on_delivery(GapNews(gap, handles))
 
     def _queue_ended(self, handle: int, error: ShoalError) -> None:
         """Takes in that another session consumes an exclusive queue here: what this one has of it is given again."""
@@ -207,14 +209,14 @@ class InboxSlice(Consumer):
                 self.repeats.leave([handle])
             self._on_ended(self.session.slice_name, handle, error)
 
-    def _of_known_lives(self, deliveries: Sequence[wire.Delivery]) -> list[wire.Delivery]:
-        """Returns the deliveries that need not wait. After a lost stream, a delivery for a handle waits until its
-        attach is answered, which tells the life. Later deliveries wait too, so that keys keep their order."""
-        came = [*self._held, *deliveries]
+    def _of_known_lives(self, coming: Sequence[_Came]) -> Sequence[_Came]:
+        """Returns the deliveries and gaps that need not wait. After a lost stream, what is for a handle waits until its
+        attach is answered, which tells the life. What comes later waits too, so that keys keep their order."""
+        came = [*self._held, *coming]
         unconfirmed = self.attachments.unconfirmed
         first = next((at for at, item in enumerate(came) if not unconfirmed.isdisjoint(item.handles)), len(came))
         self._held = came[first:]
-        if sum(len(item.chunk) for item in self._held) > INBOX_BYTES_MAX:
+        if sum(map(_size_bytes, self._held)) > INBOX_BYTES_MAX:
             first, self._held = len(came), []
         return came[:first]
 
@@ -322,11 +324,9 @@ class InboxSlice(Consumer):
         """Gives back what the program was not handed out, also of handles that are being detached; except that of a
         life that ended, and that of an earlier stream, which comes again anyway."""
         now = era.stream == self._era.stream != 0
-        if self.closed:
-            return
         if self._ended_in:
             handles = [handle for handle in handles if self._ended_in.get(handle, 0) <= era.number]
-        if not handles:
+        if self.closed or not handles:
             return
         if self.repeats is not None and (not now or self.repeats.remembers_acks):
             for handle in handles:
@@ -393,3 +393,8 @@ class InboxSlice(Consumer):
             self._ack_error = error
             self._telling.error(error)
             self.refused(error)
+
+
+def _size_bytes(item: _Came) -> int:
+    """Returns about how many bytes a delivery, or a gap, takes while it is held."""
+    return DELIVERY_OVERHEAD_BYTES if isinstance(item, wire.Gap) else len(item.chunk)

@@ -45,6 +45,8 @@ class Backlog(NamedTuple):
     slices: tuple[str, ...]
     silent: tuple[str, ...]
     """Slices that did not answer in time; their part of the backlog is not counted."""
+    parts: tuple[str, ...] = ()
+    """The slices that have a part of the queue, with some of the backlog or none."""
 
 
 class Leases:
@@ -87,7 +89,8 @@ class Leases:
             parts = {name: part for name, part in parts.items() if part in living}
         holding = tuple(name for name, part in parts.items() if part.messages)
         exists = any(part.exists for part in parts.values())
-        return Backlog(exists, sum(part.messages for part in parts.values()), holding, silent)
+        here = tuple(name for name, part in parts.items() if part.exists)
+        return Backlog(exists, sum(part.messages for part in parts.values()), holding, silent, here)
 
     async def pull(
         self,
@@ -104,7 +107,7 @@ class Leases:
         Ack them with `Leases.ack`, or give them back with `Leases.nack`; their own `ack` and `nack` do not work. If a
         slice fails, the messages of the others are returned; if they have none, this raises Unavailable. Raises
         NoSuchQueue, OutOfRange. A call that fails may have taken messages: they come again when their lease ends.
-        `on_gap`: as in `Broker.pull`.
+        `on_gap`: as in `Broker.pull`; with it, slices are asked that have gaps alone.
         """
         check_callback("on_gap", on_gap)
         messages = PULL_MESSAGES.check(messages)
@@ -117,7 +120,8 @@ class Leases:
             raise no_such_queue(name)
         found: list[Message] = []
         size_bytes = 0
-        for slice_name in backlog.slices:
+        others = [] if on_gap is None else [name for name in backlog.parts if name not in backlog.slices]
+        for slice_name in (*backlog.slices, *others):
             left, left_bytes = messages - len(found), bytes_max - size_bytes
             if left <= 0 or left_bytes <= 0:
                 break
@@ -214,12 +218,15 @@ class Leases:
     async def _pull_from(
         self, slice_name: str, pull: wire.Pull, on_gap: OnGap | None, deadline: float
     ) -> list[Message]:
-        try:
-            answer = await self._calls.ask_slice(lambda: slice_name, PULL, wire.PullRequest(pull=pull), deadline)
-        except NoSuchQueue:
-            return []  # The queue was dropped since.
-        for gap in answer.gaps:
-            tell_gap(on_gap, gap, (pull.queue,))
+        while True:
+            try:
+                answer = await self._calls.ask_slice(lambda: slice_name, PULL, wire.PullRequest(pull=pull), deadline)
+            except NoSuchQueue:
+                return []  # The queue was dropped since.
+            for gap in answer.gaps:
+                tell_gap(on_gap, gap, (pull.queue,))
+            if answer.deliveries or not answer.gaps:
+                break  # Else there may be messages behind more gaps.
         found: list[Message] = []
         for item in answer.deliveries:
             first: int = item.low

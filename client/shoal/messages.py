@@ -33,8 +33,16 @@ class Start(NamedTuple):
 
     def recovered(self, first: int) -> bool:
         """Returns whether a bind that began at `first`, as it returned, begins no later than it was asked to: False
-        only for Offset(n) where the key did not keep n any more. What lies between is gone."""
-        return self.start != wire.START_OFFSET or first <= self.value
+        only for Offset(n) where the key did not keep n any more. What lies between is gone. True where the queue was
+        bound before (`BoundBefore`): then the bind changed nothing, and says nothing about what is kept."""
+        return self.start != wire.START_OFFSET or isinstance(first, BoundBefore) or first <= self.value
+
+
+class BoundBefore(int):
+    """Is the first offset that a bind returns if it asked for an offset, and the queue was bound to the key before: the
+    binding stays as it is. An `int` as any other besides."""
+
+    __slots__ = ()
 
 
 NOW: Final = Start(wire.START_UNSPECIFIED)

@@ -114,9 +114,9 @@ class Pulling:
             for name in self._order():
                 if asking.enough or (asking.found and self._routing.session(name).away):
                     break
-                asking.answers[name] = await self._ask(name, asking)
-                await asking.wait([asking.answers[name]], PULL_PATIENCE_S)
-                self._collect(asking)
+                await self._ask_once(name, asking)
+                while name in asking.gaps_only:
+                    await self._ask_once(name, asking)
             while asking.answers and not asking.found:
                 await asking.wait(list(asking.answers.values()), None)
                 self._collect(asking)
@@ -145,6 +145,12 @@ class Pulling:
         turned = [*names[first:], *names[:first]]
         return sorted(turned, key=lambda name: bool(self._routing.session(name).away))
 
+    async def _ask_once(self, slice_name: str, asking: _Asking) -> None:
+        asking.gaps_only.discard(slice_name)
+        answer = asking.answers[slice_name] = await self._ask(slice_name, asking)
+        await asking.wait([answer], PULL_PATIENCE_S)
+        self._collect(asking)
+
     async def _ask(self, slice_name: str, asking: _Asking) -> asyncio.Future[wire.Answer]:
         wanted = asking.wanted
         session = self._routing.session(slice_name)
@@ -170,7 +176,10 @@ class Pulling:
                 continue
             del asking.answers[name]
             try:
-                asking.found += self._taken(self._routing.session(name), asking.wanted, answer.result())
+                taken = self._taken(self._routing.session(name), asking.wanted, answer.result())
+                if not taken and answer.result().pulled.gaps:
+                    asking.gaps_only.add(name)
+                asking.found += taken
             except NoSuchQueue:
                 if name == asking.home and not asking.found:
                     raise no_such_queue(asking.wanted.queue) from None
@@ -212,6 +221,8 @@ class _Asking:
         self.found: list[Taken] = []
         self.answers: dict[str, asyncio.Future[wire.Answer]] = {}
         """Slice -> its answer, which has not been looked at."""
+        self.gaps_only: set[str] = set()
+        """Slices whose last answer told gaps, and had no messages: there may be some behind more gaps."""
         self.failure: ShoalError | None = None
 
     @property

@@ -11,8 +11,8 @@ from shoal.core.merging import key_description
 from shoal.core.publishing import farewell_chunk
 from shoal.core.requests import Conditions
 from shoal.dropping import Dropping
-from shoal.key_calls import KeyCalls
 from shoal.messages import KeyDescription, QueueDescription
+from shoal.owner_calls import OwnerCalls
 from shoal.queue_calls import QueueCalls
 from shoal.routing import Routing
 from shoal_contract.arguments import FAREWELL_AFTER_S, Body, check_flag, check_names
@@ -26,7 +26,7 @@ class QueueVerbs:
     ends queues. `Broker` says what its calls may raise besides."""
 
     _queues: QueueCalls
-    _keys: KeyCalls
+    _owners: OwnerCalls
     _dropping: Dropping
     _routing: Routing
     _deadline: Callable[[float | None], float]
@@ -37,10 +37,12 @@ class QueueVerbs:
         """Declares one or many queues. Repeating it changes nothing, but a transient queue's time begins anew.
 
         `options`: see QueueOptions; left out, the queues are durable. Raises Conflict where a queue exists with other
-        options (the other queues are declared).
+        options (the other queues are declared); Malformed for a queue whose own direct key is its dead-letter key.
         """
         names = check_names("queue", queues)
-        await self._queues.declare(list(names), check_queue_options(options), self._deadline(deadline_s))
+        checked = check_queue_options(options)
+        checked.check_dead_letter(names)
+        await self._queues.declare(list(names), checked, self._deadline(deadline_s))
 
     async def configure(
         self, keys: Name | Iterable[Name], options: KeyOptions, *, deadline_s: float | None = None
@@ -53,7 +55,7 @@ class QueueVerbs:
         names = check_names("key", keys)
         for name in names:
             check_bindable_key(name)
-        failed = await self._keys.configure(list(names), check_key_options(options), self._deadline(deadline_s))
+        failed = await self._owners.configure(list(names), check_key_options(options), self._deadline(deadline_s))
         raise_failed(failed, names, {}, "configured", "keys")
 
     async def describe(
@@ -88,16 +90,16 @@ class QueueVerbs:
         the queue for `after_s` seconds (up to a day), or when the queue expires. Without `key` and `body`, takes the
         farewell back: there may be none.
 
-        A queue has one at most: a new one takes the place of the old one. It is published once: set it again
-        after each connect. Its time begins when the last session leaves, or now if none consumes the
-        queue; anew after a restart of the home. A drop of the queue takes it back. Raises NoSuchQueue; TooLarge if body
-        and headers take more than 64 KiB.
+        A queue has one at most: a new one takes the place of the old one. It is published once: set it again when the
+        queue's slice is back (`on_state`), as it may have been said meanwhile. Its time begins when the last session
+        leaves, or now if none consumes the queue; anew after a restart of the home. A drop of the queue takes it back.
+        Raises NoSuchQueue; TooLarge if body and headers take more than 64 KiB.
         """
         name = encode_name(queue, "queue")
         if key is None and body is None:
             if headers is not None or after_s != 0:
                 raise TypeError("headers and after_s belong to a farewell: name its key and its body")
-            await self._keys.farewell(name, b"", b"", 0, self._deadline(deadline_s))
+            await self._owners.farewell(name, b"", b"", 0, self._deadline(deadline_s))
             return
         if key is None or body is None:
             raise TypeError("a farewell needs a key and a body; without both, it is taken back")
@@ -105,7 +107,7 @@ class QueueVerbs:
         check_key(to)
         chunk = farewell_chunk(body, headers)
         seconds = FAREWELL_AFTER_S.check(after_s)
-        await self._keys.farewell(name, to, chunk, seconds, self._deadline(deadline_s))
+        await self._owners.farewell(name, to, chunk, seconds, self._deadline(deadline_s))
 
     async def drop(
         self,

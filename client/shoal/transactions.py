@@ -95,7 +95,7 @@ class Transaction:
         """Declares one or many queues, as `Broker.declare` does. Their home must be this slice: a queue whose name
         begins with the keys' tag has its home there. Raises CrossSlice; the end of the block raises Conflict."""
         names = check_names("queue", queues)
-        check_queue_options(options)
+        check_queue_options(options).check_dead_letter(names)
         for queue in names:
             self._add(
                 Step(

@@ -128,6 +128,9 @@ ERROR_FIGURE_MAX: Final = (1 << 64) - 1
 FIRST_OFFSET: Final = 1
 """Offsets begin at 1, so that 0 can mean none."""
 
+TTL_MS_MAX: Final = 366 * 86_400_000
+"""The longest time to live of a message: a year. A longer one is most likely in another unit."""
+
 assert CHUNK_BYTES_MAX > BODY_BYTES_MAX
 assert CHUNK_BYTES_MAX + (64 << 10) <= REQUEST_BYTES_MAX <= FRAME_BYTES_MAX
 assert 2 * ERROR_TEXT_BYTES_MAX * 4 // 3 + 3 * STATUS_TEXT_BYTES_MAX < 7 << 10
@@ -136,6 +139,3 @@ assert RUN_BYTES == PRODUCER_BYTES
 assert PARTITIONS_DEFAULT <= PARTITIONS_MAX
 assert WINDOW_MESSAGES_DEFAULT <= WINDOW_MESSAGES_MAX
 assert WINDOW_BYTES_DEFAULT <= WINDOW_BYTES_MAX
-
-TTL_MS_MAX: Final = 366 * 86_400_000
-"""The longest time to live of a message: a year. A longer one is most likely in another unit."""

@@ -5,12 +5,13 @@ Belongs here: the values, their bounds, and their form on the wire. Not here: wh
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import asdict, dataclass
 
 from shoal_contract import arguments
 from shoal_contract.errors import InvalidName, Malformed, OutOfRange
 from shoal_contract.limits import ACK_TIMEOUT_MS_MIN, DEAD_LETTER_BYTES_MAX
-from shoal_contract.names import Name, check_key, show
+from shoal_contract.names import DIRECT_PREFIX, Name, check_key, show
 from shoal_contract.wire import common_pb2
 
 
@@ -77,6 +78,18 @@ class QueueOptions:
                 limit=1,
             )
         return key
+
+    def check_dead_letter(self, queues: Collection[bytes]) -> None:
+        """Raises Malformed if the dead-letter key is the direct key of one of these queues, which are declared so: a
+        message does not come again to a key where it was, so it would be lost."""
+        key = self.dead_letter if isinstance(self.dead_letter, bytes) else self.dead_letter.encode()
+        if key.startswith(DIRECT_PREFIX) and key[len(DIRECT_PREFIX) :] in queues:
+            queue = show(key[len(DIRECT_PREFIX) :])
+            raise Malformed(
+                f"queue {queue}: its dead_letter is its own direct key {show(key)}, to which no message comes a second"
+                " time; name another key, and bind a queue to it",
+                subject=queue,
+            )
 
     @staticmethod
     def of_wire(options: common_pb2.QueueOptions) -> QueueOptions:

@@ -29,7 +29,6 @@ class Lease:
 
     def __init__(self, client: EtcdClient, lease: int, ttl_s: int, ends_s: float, on_loss: Callable[[], None]) -> None:
         self.id = lease
-        self.ttl_s = ttl_s
         self._client = client
         self._on_loss = on_loss
         self._abandoned = False

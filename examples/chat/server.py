@@ -184,14 +184,15 @@ class Server(uvicorn.Server):
 async def main() -> None:
     parser = argparse.ArgumentParser(description="A small group chat on Shoal.")
     parser.add_argument("--at", default="", help="a redirector's host:port; left out: a cluster of its own")
-    parser.add_argument("--listen", default="127.0.0.1:7480", help="where the page is, host:port")
+    parser.add_argument("--listen", default="127.0.0.1:7480", help="where the page is, host:port, or a port alone")
     parser.add_argument("--data", type=Path, default=Path(".shoal-chat"), help="the folder of its own cluster")
     given = parser.parse_args()
     host, _, port = given.listen.rpartition(":")
+    host = host or "127.0.0.1"
     async with AsyncExitStack() as stack:
         at = given.at or (await stack.enter_async_context(LocalCluster(given.data, slices=2))).redirector
         config = uvicorn.Config(application(at, host), host, int(port), log_level="warning", ws="wsproto")
-        said = f"chat at http://{given.listen}/ (Ctrl-C ends it); its cluster: shoal status --at {at}"
+        said = f"chat at http://{host}:{port}/ (Ctrl-C ends it); its cluster: shoal status --at {at}"
         await Server(config, said).serve()
 
 

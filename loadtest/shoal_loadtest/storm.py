@@ -51,7 +51,6 @@ from shoal_loadtest.setting import Setting
 from shoal_loadtest.timings import percentile_of
 
 QUIET, UNBINDS, AFTER_UNBINDS, DROPS, AFTER_DROPS = "quiet", "unbinds", "after unbinds", "drops", "after drops"
-PHASES = (QUIET, UNBINDS, AFTER_UNBINDS, DROPS, AFTER_DROPS)
 _QUEUE, _KEY = b"honest-queue", b"honest-key"
 _FIGURES = "/shoal.v1.AdminService/Figures"
 

@@ -145,7 +145,10 @@ def demo(
 
 @app.command(context_settings={"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []})
 def bench(context: typer.Context) -> None:
-    """Measure: churn, publish, fanout, restart, idle, latency, or all. `shoal bench --help` lists the options."""
+    """Measure: churn, publish, fanout, restart, idle, latency, neighbours, storm, all of these, or bulk.
+
+    `shoal bench --help` lists the options.
+    """
     from shoal_ops.commands.benching import run_bench
 
     raise typer.Exit(exits.run(run_bench(context.args), exits.SERVING))

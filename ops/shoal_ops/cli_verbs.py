@@ -21,8 +21,9 @@ from shoal_contract.arguments import (
 from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_ops import exits
 from shoal_ops.arguments import AT_DEFAULT, At, Json, Key, Keys, Messages, Queue, Queues
+from shoal_ops.headers import Headers
 from shoal_ops.offsets import Offsets
-from shoal_ops.starts import checked_start, parse_start
+from shoal_ops.starts import checked_start
 from shoal_ops.times import checked_time
 
 commands = typer.Typer()
@@ -135,7 +136,7 @@ def configure(
             "--capacity-bytes",
             min=0,
             max=CAPACITY_BYTES.high,
-            help="Refuse publishes beyond so many bytes of bodies kept; 0: no limit.",
+            help="At most so many bytes of bodies are kept; 0: no limit.",
         ),
     ] = 0,
     policy: Annotated[
@@ -170,7 +171,7 @@ def bind(
     """Bind a queue to keys."""
     from shoal_ops.commands import verbs
 
-    exits.run(verbs.bind(at, queue, keys, parse_start(start), as_json))
+    exits.run(verbs.bind(at, queue, keys, start, as_json))
 
 
 @commands.command()
@@ -198,7 +199,7 @@ def publish(
         str | None,
         typer.Option(
             metavar="TIME",
-            help="Publish it when this time has come: as 2030-12-24T18:00+01:00, or in seconds since 1970.",
+            help="Publish it at this time, 366 days ahead at most: YYYY-MM-DDT18:00+01:00, or seconds since 1970.",
         ),
     ] = None,
     live: Annotated[
@@ -215,13 +216,15 @@ def publish(
             help="A repeat of the same publish with this text is stored once; up to 255 bytes, for a day.",
         ),
     ] = None,
+    header: Headers = None,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Publish one message; durable when this returns, unless it is live."""
     from shoal_ops.commands import verbs
 
-    exits.run(verbs.publish(at, key, body, mandatory, live, checked_time(not_before), ttl, idempotency_key, as_json))
+    time = checked_time(not_before)
+    exits.run(verbs.publish(at, key, body, mandatory, live, time, ttl, idempotency_key, header, as_json))
 
 
 @commands.command()
@@ -241,15 +244,16 @@ def farewell(
         ),
     ] = 0,
     take_back: Annotated[bool, typer.Option("--take-back", help="Take the queue's farewell back.")] = False,
+    header: Headers = None,
     at: At = AT_DEFAULT,
     as_json: Json = False,
 ) -> None:
     """Keep a message with a queue, to be published when its last session has been gone for a time."""
     from shoal_ops.commands import verbs
 
-    if take_back == (key is not None) or (take_back and after_s):
+    if take_back == (key is not None) or (take_back and (after_s or header)):
         raise typer.BadParameter("name the KEY of a farewell, or give --take-back alone", param_hint="KEY")
-    exits.run(verbs.farewell(at, queue, key, body, after_s, as_json))
+    exits.run(verbs.farewell(at, queue, key, body, after_s, header, as_json))
 
 
 @commands.command()

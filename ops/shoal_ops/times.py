@@ -18,7 +18,7 @@ def checked_time(text: str | None) -> datetime | float | None:
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no time: write 2030-12-24T18:00+01:00, or seconds since 1970") from None
+        raise typer.BadParameter(f"{text!r} is no time: write YYYY-MM-DDT18:00+01:00, or seconds since 1970") from None
     if found.utcoffset() is None:
         raise typer.BadParameter(f"{text!r} has no time zone: add one, as in 18:00+01:00 or 17:00Z")
     return found

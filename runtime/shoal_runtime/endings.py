@@ -32,8 +32,10 @@ from shoal_runtime.unread import Client
 
 
 def estimated_bytes(client: Client) -> int:
-    """Returns what a process holds at least for a client, besides what is unread and unsent."""
-    return CONNECTION_HELD_BYTES + min(client.burst, BUFFERED_BYTES_MAX) + client.calls * CALL_HELD_BYTES
+    """Returns what a process holds for a client, besides what is known to be unread and unsent: at least this, or as
+    much more as may have come in the place of headers."""
+    held_bytes = CONNECTION_HELD_BYTES + min(client.burst, BUFFERED_BYTES_MAX) + client.calls * CALL_HELD_BYTES
+    return held_bytes + client.doubtful
 
 
 def size_bytes(client: Client) -> int:

@@ -156,14 +156,16 @@ UNREAD_SHARE_BYTES_MAX: Final = 1 << 20
 """What is read of a connection, divided by the first, may seem unread, up to the second: clients decide how many frames
 a message comes in."""
 
-UNREAD_READ_BYTES: Final = 7
-UNREAD_CALL_BYTES: Final = 64
-UNREAD_WROTE_BYTES: Final = 32
+UNREAD_READ_BYTES: Final = 5
+UNREAD_CALL_BYTES: Final = 44
+UNREAD_CALL_BYTES_LEAST: Final = 15
+UNREAD_WROTE_BYTES: Final = 26
 UNREAD_FREE_SENT_BYTES: Final = 256
 UNREAD_FREE_BYTES_PER_S: Final = 64
-"""The bytes that may come on a connection besides messages and the heads of their frames: with each message, with
-each call (headers: 44 bytes measured), with each message that is sent to the client (window updates: 26), one byte for
-so many bytes that are sent (window updates of large messages), and each second (pings)."""
+"""The bytes that may come on a connection besides messages and the heads of their frames: with each message (its
+prefix), with each call (headers of gRPC's own clients, as measured; the least is a frame with six bytes), with each
+message that is sent to the client (window updates, as measured, whatever its size), one byte for so many bytes that are
+sent (window updates of large messages), and each second (pings)."""
 
 ABORT_S: Final = 5.0
 """The seconds that the client of a call that a server ends may take to read what was written before. Then its

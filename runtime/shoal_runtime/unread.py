@@ -4,8 +4,9 @@ HTTP/2's windows count the payload of DATA frames. gRPC keeps the whole buffer t
 sends 24 bytes of payload, then 64 KiB of frames that are ignored, and so on, makes a server hold 64 KiB for each 24
 bytes. Therefore the kernel is asked how much came, and what handlers read is subtracted, with the bytes that HTTP/2
 puts around it. Each byte that is subtracted and did not come hides one that no handler reads. So little more is
-subtracted than clients need. If headers bring more than that, the excess counts until the calls that it may belong to
-have ended, because gRPC holds nothing of ended calls. Linux only; elsewhere nothing is found.
+subtracted than clients need. What headers need differs: the part that is in doubt counts where memory is short and
+nobody is known to hold it (endings.py). If headers bring more than that, the excess counts until the calls that it may
+belong to have ended, because gRPC holds nothing of ended calls. Linux only; elsewhere nothing is found.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from shoal_runtime.limits import (
     BURST_S,
     UNREAD_ACCEPT_S,
     UNREAD_CALL_BYTES,
+    UNREAD_CALL_BYTES_LEAST,
     UNREAD_ENDED_BYTES_LEAST,
     UNREAD_FREE_BYTES_PER_S,
     UNREAD_FREE_SENT_BYTES,
@@ -66,7 +68,9 @@ class Client:
     `connections`: those at the last look, by cookie. `read`: the bytes subtracted by then; `read_before`: those of an
     earlier connection on its port. `unread`: the unread bytes at each of the last looks. `kernel`: the bytes that the
     kernel held at these looks. `came`: when bytes came that were not subtracted, and how many, oldest first; a negative
-    number where more was subtracted later. `burst`: the most bytes that came at once, as far as that is known.
+    number where more was subtracted later. `headers`: likewise, what was subtracted for headers of calls beyond the
+    least that they take; `doubtful`: their sum, which may as well be something else. `calls_read`: the calls that
+    handlers had read by then. `burst`: the most bytes that came at once, as far as that is known.
     `calls`: the calls that handlers had at the last look, which are streams or wait for their answer. `looks`: the
     looks that found it. `rests_since_s`: when a handler last read or wrote something, or a call was last there, in
     seconds of time.monotonic. `port`: the one of this process that it came to; 0 if that is not known.
@@ -78,6 +82,9 @@ class Client:
     unread: tuple[int, ...] = (0,)
     kernel: tuple[int, ...] = (0,)
     came: list[tuple[float, int]] = field(default_factory=list)
+    headers: list[tuple[float, int]] = field(default_factory=list)
+    doubtful: int = 0
+    calls_read: int = 0
     read_before: int = 0
     burst: int = 0
     calls: int = 0
@@ -89,19 +96,13 @@ class Client:
 
     def add(self, now_s: float, size_bytes: int, since_s: float) -> None:
         """Adds the bytes of a look. Bytes that came before `since_s` are dropped: they belong to ended calls."""
-        if size_bytes > 0 or self.came:
-            self.came.append((now_s, size_bytes))
-        while self.came and self.came[0][0] < since_s:
-            self.came.pop(0)
-        if len(self.came) > UNREAD_PARTS_MAX:
-            first, second = self.came[:2]
-            self.came[:2] = [(second[0], max(0, first[1]) + second[1])]
-        total = 0
-        for _, part in self.came:
-            total = max(0, total + part)
-        if not total:
-            self.came.clear()
-        self.unread = (*self.unread, total)[-UNREAD_LOOKS:]
+        self.unread = (*self.unread, _added(self.came, now_s, size_bytes, since_s))[-UNREAD_LOOKS:]
+
+    def doubt(self, now_s: float, calls_read: int, since_s: float) -> None:
+        """Adds the headers of the calls of a look: they may be as many bytes of something that no handler reads."""
+        more = max(0, calls_read - self.calls_read) * (UNREAD_CALL_BYTES - UNREAD_CALL_BYTES_LEAST)
+        self.calls_read = calls_read
+        self.doubtful = _added(self.headers, now_s, more, since_s)
 
     @property
     def standing(self) -> int:
@@ -117,6 +118,23 @@ class Client:
         return min(self.kernel) if len(self.kernel) == UNREAD_LOOKS else 0
 
 
+def _added(parts: list[tuple[float, int]], now_s: float, size_bytes: int, since_s: float) -> int:
+    """Adds the bytes of a look to those of earlier looks, drops those from before `since_s`, and returns the sum."""
+    if size_bytes > 0 or parts:
+        parts.append((now_s, size_bytes))
+    while parts and parts[0][0] < since_s:
+        parts.pop(0)
+    if len(parts) > UNREAD_PARTS_MAX:
+        first, second = parts[:2]
+        parts[:2] = [(second[0], max(0, first[1]) + second[1])]
+    total = 0
+    for _, part in parts:
+        total = max(0, total + part)
+    if not total:
+        parts.clear()
+    return total
+
+
 class Unread:
     """Counts the unread bytes of each client. Handlers report their calls, and what they `read` and `wrote`. `look`
     asks the kernel, and is called from a thread; `clients` are those it found on `ports`. Other bytes of a connection
@@ -126,6 +144,7 @@ class Unread:
         self.ports: Mapping[int, int] = {}
         """The ports of gRPC, each with the number of connections that it takes. Other servers count what they hold."""
         self._read: Counter[str] = Counter()
+        self._calls_read: Counter[str] = Counter()
         self._bursts: dict[str, _Burst] = {}
         self._calls: dict[str, dict[object, float]] = {}
         """The times when calls began that have not ended, by client; the oldest first."""
@@ -175,6 +194,8 @@ class Unread:
         frames = 1 + (size_bytes + _PREFIX_BYTES) // _FRAME_BYTES + size_bytes // _WINDOW_BYTES
         came = size_bytes + UNREAD_READ_BYTES + frames * _FRAME_HEAD_BYTES
         self._read[peer] += came + UNREAD_CALL_BYTES if first else came
+        if first:
+            self._calls_read[peer] += 1
         burst = self._bursts.setdefault(peer, _Burst())
         now_s = time.monotonic()
         if now_s - burst.since_s > BURST_S:
@@ -202,10 +223,12 @@ class Unread:
             known = {cookie: found for one in self.clients.values() for cookie, found in one.connections.items()}
             connections: dict[Address, dict[int, Connection]] = {}
             read: dict[Address, int] = {}
+            calls_read: dict[Address, int] = {}
             for found in self._connections.look(self.ports, known):
                 connections.setdefault(found.address, {})[found.cookie] = found
                 # Read at the same moment: a look takes long, and what comes and is read during it is not unread.
                 read[found.address] = self._read.get(peers.get(found.address, ""), 0)
+                calls_read[found.address] = self._calls_read.get(peers.get(found.address, ""), 0)
             clients: dict[Address, Client] = {}
             for address, ones in connections.items():
                 peer = peers.get(address, "")
@@ -217,8 +240,9 @@ class Unread:
                     before = client.connections.get(cookie)
                     came += one.taken_bytes - (before.taken_bytes if before else 0)
                     free += (one.acked_bytes - (before.acked_bytes if before else 0)) // UNREAD_FREE_SENT_BYTES
-                new = client is not before_it
-                client.add(now_s, (max(0, came) if new else came) - free, self._since_s(peer, now_s))
+                new, since_s = client is not before_it, self._since_s(peer, now_s)
+                client.add(now_s, (max(0, came) if new else came) - free, since_s)
+                client.doubt(now_s, calls_read[address], since_s)
                 # What came of a new connection may have been read during this look: the next one will tell.
                 at_once = 0 if new else max(came, min(client.unread[-2:]) if client.looks == 1 else 0)
                 client.burst = max(client.burst, at_once, self._bursts.get(peer, _NO_BURST).most_bytes)
@@ -237,6 +261,7 @@ class Unread:
             self.holding = [one.address for one in clients.values() if one.standing >= UNREAD_ENDED_BYTES_LEAST]
             for address in peers.keys() - clients.keys():  # Their connections are gone.
                 self._read.pop(peers[address], None)
+                self._calls_read.pop(peers[address], None)
                 self._bursts.pop(peers[address], None)
 
     @staticmethod
@@ -245,8 +270,8 @@ class Unread:
         even since the last look. What was read from that one can hide what came on the new one by now, and no more."""
         if before is not None and before.connections.keys() & connections.keys():
             return before
-        read = before.read if before else 0
-        return Client(address, read=read, read_before=read, rests_since_s=now_s, since_s=now_s)
+        read, calls = (before.read, before.calls_read) if before else (0, 0)
+        return Client(address, read=read, read_before=read, calls_read=calls, rests_since_s=now_s, since_s=now_s)
 
     def shut_doors(self, shut: bool) -> bool:
         """Does as Connections.shut_doors, for `ports`."""

@@ -10,9 +10,9 @@ import pytest
 import shoal
 from shoal_contract.errors import PermissionDenied, ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
+from tests.client.calls import bound, until
 from tests.client.fake_cluster import FakeCluster
 from tests.client.fake_slice import FakeSlice
-from tests.client.test_faults import bound, until
 
 PROMPT_S = 5
 

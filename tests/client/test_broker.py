@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 import shoal
 from shoal import Broker
-
-
-def fresh(word: str) -> str:
-    """A name no other test uses, also on a real cluster."""
-    return f"{word}-{uuid.uuid4().hex[:12]}"
-
-
-async def take(messages: AsyncIterator[shoal.Message], count: int) -> list[shoal.Message]:
-    async with asyncio.timeout(10):
-        return [await anext(messages) for _ in range(count)]
+from tests.client.calls import fresh, take
 
 
 async def test_publish_reaches_a_bound_queue(broker: Broker) -> None:

@@ -18,8 +18,8 @@ from shoal.core.requests import BindRequest, DeclareRequest
 from shoal_contract.errors import NotOwner
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
+from tests.client.calls import bound, until
 from tests.client.fake_cluster import PARTITIONS, FakeCluster
-from tests.client.test_faults import bound, until
 
 
 class Fault:

@@ -9,8 +9,8 @@ import pytest
 
 import shoal
 from shoal.testing import FakeCluster
+from tests.client.calls import until
 from tests.client.conftest import Connect
-from tests.client.test_faults import until
 
 WAIT_S = 60
 Named = Callable[[str], str]

@@ -9,9 +9,8 @@ import pytest
 
 import shoal
 from shoal import QueueOptions
+from tests.client.calls import fresh, take, until
 from tests.client.fake_cluster import FakeCluster
-from tests.client.test_broker import fresh, take
-from tests.client.test_faults import until
 
 Connect = Callable[[], shoal.Broker]
 

@@ -10,8 +10,7 @@ import pytest
 
 import shoal
 from shoal.testing import FakeCluster
-
-from .test_broker import take
+from tests.client.calls import take
 
 WAIT_S = 60
 

@@ -12,9 +12,9 @@ import shoal
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.limits import FAREWELL_BYTES_MAX
 from shoal_contract.partition_hash import partition_of
+from tests.client.calls import fresh
 from tests.client.conftest import Connect
 from tests.client.fake_cluster import PARTITIONS, FakeCluster
-from tests.client.test_broker import fresh
 
 WAIT_S = 60
 QUIET_S = 0.3

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Callable
 
 import pytest
 
@@ -14,22 +13,8 @@ from shoal import limits
 from shoal_contract.errors import NotLeader, Unavailable
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
+from tests.client.calls import bound, until
 from tests.client.fake_cluster import PARTITIONS, FakeCluster
-
-
-async def until(condition: Callable[[], bool], wait_s: float = 10) -> None:
-    """Until `condition()` is true."""
-    async with asyncio.timeout(wait_s):
-        while not condition():  # noqa: ASYNC110 - fakes tell nobody of every change
-            await asyncio.sleep(0.005)
-
-
-async def bound(broker: shoal.Broker, cluster: FakeCluster, slice_name: str = "s01") -> tuple[str, str]:
-    """A queue at home on a slice, bound to a key of the same."""
-    queue, key = cluster.queue_with_home(slice_name), cluster.key_of(slice_name)
-    await broker.declare(queue)
-    await broker.bind(queue, key)
-    return queue, key
 
 
 async def test_publishes_under_way_when_the_stream_is_cut_are_stored_once(

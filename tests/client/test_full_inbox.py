@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 import shoal
+from tests.client.calls import bound, until
 from tests.client.fake_cluster import FakeCluster
-from tests.client.test_faults import bound, until
 
 BODY = bytes(20_000)
 

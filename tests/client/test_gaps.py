@@ -9,7 +9,7 @@ import pytest
 
 import shoal
 import shoal.testing
-from tests.client.test_broker import fresh, take
+from tests.client.calls import fresh, take
 
 LAST_3 = shoal.KeyOptions(capacity_messages=3, policy="drop_oldest")
 
@@ -121,6 +121,25 @@ async def test_a_bind_at_an_offset_says_whether_it_could_be_honoured(broker: sho
     assert [message.offset for message in await broker.pull(late, 10)] == [8, 9, 10]
     with pytest.raises(shoal.OutOfRange):
         await broker.bind(early, fresh("none"), start=shoal.Offset(5))
+
+
+async def test_a_second_bind_at_an_offset_says_that_the_queue_was_bound_before(broker: shoal.Broker) -> None:
+    queue, key, other = fresh("queue"), fresh("key"), fresh("other")
+    await broker.declare(queue)
+    await broker.configure([key, other], shoal.KeyOptions(history_messages=10))
+    for number in range(3):
+        await broker.publish(key, b"%d" % number)
+        await broker.publish(other, b"%d" % number)
+    assert await broker.bind(queue, key) == 4
+    start = shoal.Offset(1)
+    first = await broker.bind(queue, [other, key], start=start)
+    assert first == {other: 1, key: 4}
+    assert isinstance(first[key], shoal.BoundBefore) and start.recovered(first[key]), "nothing is gone"
+    assert not isinstance(first[other], shoal.BoundBefore)
+    assert await broker.bind(queue, key, start=shoal.Offset(99)) == 4, "it is not looked at"
+    async with broker.transaction() as transaction:
+        again = transaction.bind(queue, key, start=start)
+    assert isinstance(again.value, shoal.BoundBefore) and again.value == 4
 
 
 async def test_a_bind_by_age_gives_what_was_published_since(broker: shoal.Broker) -> None:

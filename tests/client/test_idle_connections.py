@@ -11,8 +11,8 @@ import pytest
 import shoal
 from shoal_runtime import grpc_server
 from shoal_runtime.connections import Connections
+from tests.client.calls import bound, until
 from tests.client.fake_cluster import FakeCluster
-from tests.client.test_faults import bound, until
 
 IDLE_MS = 400
 WAIT_S = 60

@@ -8,7 +8,8 @@ from collections.abc import Callable
 import pytest
 
 import shoal
-from tests.client.test_broker import fresh, take
+import shoal.testing
+from tests.client.calls import fresh, take
 
 LEASE_MS = 60_000
 WAIT_S = 30
@@ -48,6 +49,38 @@ async def test_what_is_leased_is_acked_by_anyone(connect: Callable[[], shoal.Bro
         await others.ack(queue, [shoal.Done(key, 1, 3) for key in keys])
         assert (await leases.backlogs([queue]))[0].messages == 0
         await others.ack(queue, [shoal.Done(key, 1, 3) for key in keys])
+
+
+async def gap_of_what_is_gone(broker: shoal.Broker, queue: str, key: str) -> None:
+    """The queue has nothing to get any more, and hears of it."""
+    heard: list[shoal.Gap] = []
+    leases = shoal.Leases(broker)
+    async with asyncio.timeout(WAIT_S):
+        while (await leases.backlogs([queue]))[0].messages:
+            pass
+        assert await leases.pull(queue, 10, lease_ms=LEASE_MS, on_gap=heard.append) == []
+    assert [(gap.key, gap.first, gap.end, gap.why) for gap in heard] == [(key, 1, 2, "expired")]
+
+
+async def test_gaps_are_told_where_all_messages_are_gone(broker: shoal.Broker, request: pytest.FixtureRequest) -> None:
+    if "[real]" not in request.node.name:
+        return  # A fake has no clock: see the next test.
+    queue, key = fresh("queue"), fresh("key")
+    await broker.declare(queue)
+    await broker.bind(queue, key)
+    await broker.publish(key, b"x", ttl=0.001)
+    await gap_of_what_is_gone(broker, queue, key)
+
+
+async def test_a_fake_tells_gaps_where_all_messages_are_gone() -> None:
+    cluster = shoal.testing.FakeCluster()
+    async with cluster.connect() as broker:
+        await broker.declare("q")
+        await broker.bind("q", "k")
+        await broker.publish("k", b"1", ttl=5)
+        for one in cluster.slices.values():
+            one.state.expire()
+        await gap_of_what_is_gone(broker, "q", "k")
 
 
 async def test_a_lease_that_is_over_gives_its_messages_again(broker: shoal.Broker) -> None:

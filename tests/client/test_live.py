@@ -11,9 +11,8 @@ import shoal
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
+from tests.client.calls import bound, fresh, take, until
 from tests.client.fake_cluster import PARTITIONS, FakeCluster
-from tests.client.test_broker import fresh, take
-from tests.client.test_faults import bound, until
 
 
 async def test_a_live_message_reaches_an_open_inbox_and_needs_no_ack(broker: shoal.Broker) -> None:

@@ -14,9 +14,9 @@ from shoal import Broker
 from shoal.core.acks import Acked, not_acked
 from shoal.core.repeats import Repeats
 from shoal_contract.arguments import check_delay_ms
+from tests.client.calls import fresh, take
 
 from .fake_cluster import FakeCluster
-from .test_broker import fresh, take
 
 WAIT_S = 30
 

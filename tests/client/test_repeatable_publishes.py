@@ -11,10 +11,9 @@ import shoal
 from shoal.repeatable_publishes import producer_of
 from shoal_contract.errors import InvalidName, Malformed, ResourceExhausted, Unroutable
 from shoal_contract.wire.common_pb2 import Chunk, Headers
+from tests.client.calls import fresh, until
 from tests.client.conftest import Connect
 from tests.client.fake_cluster import FakeCluster
-from tests.client.test_broker import fresh
-from tests.client.test_faults import until
 
 WAIT_S = 60
 

@@ -8,8 +8,8 @@ import pytest
 
 import shoal
 from shoal_contract.options import DURABLE
+from tests.client.calls import bound, until
 from tests.client.fake_cluster import FakeCluster
-from tests.client.test_faults import bound, until
 
 WAIT_S = 60
 

@@ -9,8 +9,8 @@ import time
 import pytest
 
 import shoal
+from tests.client.calls import bound, until
 from tests.client.fake_cluster import FakeCluster
-from tests.client.test_faults import bound, until
 
 PROMPT_S = 8.0
 """Far below the deadline of the connections here, on a busy machine."""

@@ -14,7 +14,7 @@ from shoal import State, StateChange
 from shoal.telling import Telling
 from shoal.testing import FakeCluster
 from shoal_contract.errors import PermissionDenied
-from tests.client.test_faults import until
+from tests.client.calls import until
 
 
 async def used(broker: shoal.Broker, cluster: FakeCluster, slice_name: str = "s01") -> tuple[str, str]:

@@ -10,9 +10,8 @@ from collections.abc import Callable
 import pytest
 
 import shoal
+from tests.client.calls import bound, fresh, until
 from tests.client.fake_cluster import FakeCluster
-from tests.client.test_broker import fresh
-from tests.client.test_faults import bound, until
 
 WAIT_S = 30
 

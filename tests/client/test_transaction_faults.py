@@ -10,8 +10,8 @@ import shoal
 from shoal_contract.options import DURABLE
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
+from tests.client.calls import bound, until
 from tests.client.fake_cluster import PARTITIONS, FakeCluster
-from tests.client.test_faults import bound, until
 
 
 def changes(cluster: FakeCluster, slice_name: str) -> list[wire.Change]:

@@ -9,7 +9,7 @@ import pytest
 
 import shoal
 from shoal import Broker
-from tests.client.test_broker import fresh, take
+from tests.client.calls import fresh, take
 
 
 def tagged(tag: str, word: str) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 import shoal
 from shoal import Broker
-from tests.client.test_broker import fresh
+from tests.client.calls import fresh
 
 WAIT_S = 30
 

@@ -9,8 +9,8 @@ import pytest
 import shoal
 from shoal import Broker
 
+from .calls import fresh, take
 from .conftest import Connect
-from .test_broker import fresh, take
 
 WAIT_S = 30
 QUIET_S = 0.3

@@ -99,6 +99,8 @@ GOLDEN: list[tuple[Message, str]] = [
         wire.FarewellRequest(queue=b"q", key=b"k", chunk=common.Chunk(bodies=[b"b"]), after_s=300),
         "0a017112016b1a030a016220ac02",
     ),
+    (wire.StepOutcome(offsets=[5, 10], bound_before=[1, 300]), "0a02050a420301ac02"),
+    (wire.BindResponse(offsets=[5], bound_before=[0]), "0a0105120100"),
     (wire.ConfigureRequest(key=b"k", options=KeyOptions(1).to_wire()), "0a016b12020801"),
     (wire.Publishes(keys=[b"k"], not_before_ms=300), "0a016b28ac02"),
     (wire.PublishRequest(key=b"k", not_before_ms=300), "0a016b38ac02"),

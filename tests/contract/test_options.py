@@ -16,6 +16,15 @@ def test_an_exclusive_that_stands_for_nothing_is_refused(number: int) -> None:
         QueueOptions.of_wire(options)
 
 
+@pytest.mark.parametrize("dead_letter", ["@jobs", b"@jobs"])
+def test_a_queue_that_is_its_own_dead_letter_key_is_refused(dead_letter: str | bytes) -> None:
+    options = QueueOptions(max_deliveries=2, dead_letter=dead_letter)
+    with pytest.raises(Malformed, match="queue jobs: its dead_letter is its own direct key @jobs"):
+        options.check_dead_letter([b"others", b"jobs"])
+    options.check_dead_letter([b"others", b"@jobs"])
+    QueueOptions(max_deliveries=2, dead_letter="jobs").check_dead_letter([b"jobs"])
+
+
 @pytest.mark.parametrize("word", ["none", "newest", "oldest"])
 def test_options_come_back_from_the_wire(word: str) -> None:
     options = QueueOptions(60, 1000, 3, "failed", word)

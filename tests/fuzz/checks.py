@@ -13,7 +13,13 @@ from shoal_slice_node.core.dispatch.served import silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.invariants.walk import check_tables
-from shoal_slice_node.core.limits import ATTACHMENT_BYTES, FEED_BYTES, GROWTH_BYTES, STREAM_BYTES
+from shoal_slice_node.core.limits import (
+    ATTACHMENT_BYTES,
+    ENDED_HANDLE_BYTES,
+    FEED_BYTES,
+    GROWTH_BYTES,
+    STREAM_BYTES,
+)
 from shoal_slice_node.core.read.reading import describe_queue, peek
 from shoal_slice_node.core.turns import finish
 from tests.fuzz.given import Holder, Way
@@ -168,6 +174,7 @@ class Checks:
         assert shares.deliveries.used_bytes == sum(under_way) and shares.holding == sum(map(bool, under_way))
         everyone = {*sessions, *dispatcher.attaching.closing}
         attached = ATTACHMENT_BYTES * sum(len(session.by_queue) for session in everyone)
+        attached += ENDED_HANDLE_BYTES * sum(len(session.ended_handles) for session in everyone)
         attached += sum(FEED_BYTES + STREAM_BYTES * len(feed.streams) for feed in dispatcher.feeds.values())
         attached += used_bytes(node.node.watching)
         assert shares.attached.used_bytes == attached, f"attached: {shares.attached.used_bytes}, counted {attached}"

@@ -115,7 +115,7 @@ def take(world: World, random: Random, client: Client | None = None) -> None:
         dispatcher.sent(session, cost_bytes)
     elif client.awake:
         session.resets.clear()
-        session.ended_handles.clear()
+        session.ended_handles.take(len(session.ended_handles))
         deliveries: list[wire.Delivery] = []
         if session.waiting:
             taken = dispatcher.take(session, random.choice((1, 500, 1 << 20)))

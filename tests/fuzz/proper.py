@@ -140,6 +140,8 @@ def _declares(random: Random) -> wire.Step:
     if random.random() < 0.3:
         options.ack_timeout_ms, options.max_deliveries = random.choice((0, 100)), random.choice((1, 2))
         options.dead_letter = random.choice((b"", to_publish(random)))
+        if options.dead_letter[1:] in queues:  # A queue's own direct key is refused.
+            options.dead_letter = b""
     declares = wire.Declares(queues=queues, incarnations=incarnations * len(queues), options=options)
     return wire.Step(declares=declares)
 
@@ -210,12 +212,14 @@ def _publish(random: Random) -> Message:
 
 
 def _declare(random: Random) -> Message:
-    options = QueueOptions(expires_after_s=random.choice((0, 0, 60)))
+    queue, options = one_of(random, QUEUES), QueueOptions(expires_after_s=random.choice((0, 0, 60)))
     if random.random() < 0.3:
         options.ack_timeout_ms, options.max_deliveries = random.choice((0, 100)), random.choice((1, 2))
         options.dead_letter = random.choice((b"", to_publish(random)))
+        if options.dead_letter[1:] == queue:  # Refused, as above.
+            options.dead_letter = b""
     options.exclusive = Exclusive.ValueType(random.choice((0, 0, 0, 1, 2, 9)))
-    return wire.DeclareRequest(queue=one_of(random, QUEUES), options=options)
+    return wire.DeclareRequest(queue=queue, options=options)
 
 
 def _ack(random: Random) -> Message:

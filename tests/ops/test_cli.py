@@ -8,7 +8,7 @@ import re
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -149,6 +149,26 @@ async def test_what_tail_prints_counts_no_delivery(cluster: str) -> None:
     assert json.loads(out)["messages"] == 2
 
 
+Run = Callable[..., Awaitable[dict[str, object]]]
+
+
+async def _what_a_key_lets_go_and_what_is_refused(cluster: str, run: Run) -> None:
+    await run("configure", "full", "--capacity-messages", "1", "--policy", "drop_oldest")
+    await run("declare", "ben")
+    await run("bind", "ben", "full")
+    for body in ("one", "two", "three"):
+        await run("publish", "full", body)
+    gone = "ben full 1 to 2 are gone: dropped\n"
+    assert await shoal("tail", "ben", "-n", "1", at=cluster) == (0, "ben full 3 three\n", gone)
+    assert (await run("publish", "full", "an hour", "--ttl", "3600", "--header", "from=cleo"))["offset"] == 4
+    peeked = await run("pull", "ben", "--peek")
+    assert peeked["headers"] == {"from": "cleo"} and peeked["expires_ms"] == peeked["time_ms"] + 3_600_000  # type: ignore[operator]
+    code, out, error = await shoal("configure", "@ben", at=cluster)
+    assert (code, out) == (exits.BAD_CALL, "") and "@ben" in error
+    once = ("publish", "full", "once", "--idempotency-key", "4711")
+    assert (await run(*once))["offset"] == (await run(*once))["offset"] == 5
+
+
 async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     async def run(*arguments: str) -> dict[str, object]:
         code, out, error = await shoal(*arguments, "--json", at=cluster)
@@ -189,7 +209,8 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     assert (await run("publish", "room", "hello"))["queues"] == 1
     assert (await run("publish", "room", "psst", "--live"))["offset"] == 0
     assert (await run("describe", "anna"))["messages"] == 1
-    assert (await run("pull", "anna", "--peek"))["body"] == "hello"
+    peeked = await run("pull", "anna", "--peek")
+    assert peeked["body"] == "hello" and not {"headers", "expires_ms"} & set(peeked)
     for _ in range(2):
         assert (await run("tail", "anna", "-n", "1"))["offset"] == 1
     assert (await run("describe", "anna"))["messages"] == 1, "tail only watches"
@@ -198,16 +219,7 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     assert len((await run("status"))["slices"]) == 2  # type: ignore[arg-type]
     assert (await run("locate", "room"))["map_version"] == 1
     assert await run("unbind", "anna", "room") == {"queue": "anna", "offsets": {"room": 2}}
-    await run("configure", "full", "--capacity-messages", "1", "--policy", "drop_oldest")
-    await run("declare", "ben")
-    await run("bind", "ben", "full")
-    for body in ("one", "two", "three"):
-        await run("publish", "full", body)
-    gone = "ben full 1 to 2 are gone: dropped\n"
-    assert await shoal("tail", "ben", "-n", "1", at=cluster) == (0, "ben full 3 three\n", gone)
-    assert (await run("publish", "full", "an hour", "--ttl", "3600"))["offset"] == 4
-    once = ("publish", "full", "once", "--idempotency-key", "4711")
-    assert (await run(*once))["offset"] == (await run(*once))["offset"] == 5
+    await _what_a_key_lets_go_and_what_is_refused(cluster, run)
     following = asyncio.create_task(shoal("tail", "anna", at=cluster))
     async with asyncio.timeout(WAIT_S):
         while not (await run("describe", "anna"))["attached_sessions"]:

@@ -65,6 +65,18 @@ async def test_members_of_a_key_and_bindings_of_a_queue(cluster: LocalCluster) -
     assert code == 0 and out.splitlines()[0].split()[-1] == "backlog" and len(out.splitlines()) == 4
 
 
+async def test_a_second_bind_at_an_offset_says_so(cluster: LocalCluster) -> None:
+    at = cluster.redirector
+    async with client.connect(at) as broker:
+        await broker.configure("history", client.KeyOptions(history_messages=10))
+        for _ in range(3):
+            await broker.publish("history", b"old")
+        await broker.declare("bound-twice")
+    assert (await shoal("bind", "bound-twice", "history", at=at))[0] == 0
+    code, _, error = await shoal("bind", "bound-twice", "history", "--start", "offset=1", at=at)
+    assert (code, error) == (0, "history: bound before, from offset 4: it stays as it is\n")
+
+
 async def test_peek_leaves_what_purge_drops(cluster: LocalCluster) -> None:
     at = cluster.redirector
     for _ in range(2):
@@ -157,6 +169,11 @@ async def test_transient_queues_go_when_nothing_consumes_them(cluster: LocalClus
 async def test_options_of_deliveries_are_declared_and_told(cluster: LocalCluster) -> None:
     at = cluster.redirector
     options = ("--ack-timeout-ms", "30000", "--max-deliveries", "5", "--dead-letter", "failed")
+    unbound = "no queue is bound to the dead-letter key failed: messages that come there are not kept\n"
+    assert await shoal("declare", "jobs", *options, at=at) == (0, "", unbound)
+    assert (await shoal("describe", "jobs", at=at))[2] == unbound
+    await shoal("declare", "graveyard", at=at)
+    await shoal("bind", "graveyard", "failed", at=at)
     assert await shoal("declare", "jobs", *options, at=at) == (0, "", "")
     told = re.sub(" +", " ", (await shoal("describe", "jobs", at=at))[1])
     assert "ack timeout 30000 ms" in told and "deliveries at most 5" in told and "dead-letter key failed" in told
@@ -165,6 +182,8 @@ async def test_options_of_deliveries_are_declared_and_told(cluster: LocalCluster
     assert (await shoal_json("describe", "jobs", at=at))["options"] == expected
     code, _, error = await shoal("declare", "other", "--dead-letter", "failed", at=at)
     assert code == exits.BAD_CALL and "max_deliveries is 0: no message would ever go there" in error
+    code, _, error = await shoal("declare", "own", "--max-deliveries", "2", "--dead-letter", "@own", at=at)
+    assert code == exits.BAD_CALL and "queue own: its dead_letter is its own direct key @own" in error
 
 
 async def test_numbers_and_nouns_agree(cluster: LocalCluster) -> None:

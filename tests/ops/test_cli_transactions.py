@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from dataclasses import asdict
@@ -80,6 +81,8 @@ async def test_the_commands_of_a_file_are_done_together(tmp_path: Path, real_red
 
 async def test_a_line_takes_what_the_command_takes(tmp_path: Path, real_redirector: str) -> None:  # noqa: F811
     file = tmp_path / "commands"
+    await shoal("declare", "{cli-jobs}graveyard", at=real_redirector)
+    await shoal("bind", "{cli-jobs}graveyard", "{cli-jobs}failed", at=real_redirector)
     file.write_text(
         "declare {cli-jobs}q --ack-timeout-ms 30000 --max-deliveries 5 --dead-letter {cli-jobs}failed"
         " --exclusive oldest --expires-after-s 600\n"
@@ -104,12 +107,14 @@ async def test_a_line_takes_what_the_command_takes(tmp_path: Path, real_redirect
         "bind {cli-jobs}q {cli-jobs}notices\n"
         "configure {cli-jobs}news --capacity-messages 5 --policy drop_oldest\n"
         "publish {cli-jobs}notices gone --ttl 0.001\n"
-        "publish {cli-jobs}notices here --ttl 3600\n"
+        "publish {cli-jobs}notices here --ttl 3600 --header from=anna --header 'note=a = b'\n"
     )
     code, _, error = await shoal("transaction", str(file), at=real_redirector)
     assert (code, error) == (0, "")
     gone = "{cli-jobs}q {cli-jobs}notices 1 to 1 are gone: expired\n"
     pulled = (0, "{cli-jobs}q {cli-jobs}notices 2 here\n", gone)
+    peeked = await shoal("pull", "{cli-jobs}q", "--peek", "--json", at=real_redirector)
+    assert json.loads(peeked[1])["headers"] == {"from": "anna", "note": "a = b"}
     assert await shoal("pull", "{cli-jobs}q", at=real_redirector) == pulled
     _, told, _ = await shoal("describe", "--key", "{cli-jobs}news", at=real_redirector)
     assert re.search(r"policy +drop_oldest\n", told)
@@ -140,6 +145,9 @@ async def test_a_line_takes_what_the_command_takes(tmp_path: Path, real_redirect
         ("publish a b --live", "line 1: No such option: --live"),
         ("publish a b --at localhost", "line 1: No such option: --at"),
         ("publish a b --not-before soon", "line 1: Invalid value: 'soon' is no time"),
+        ("publish a b --header x", "line 1: Invalid value for '--header': x needs NAME=VALUE"),
+        ("publish a b --header x=1 --header x=2", "line 1: Invalid value for '--header': header x is given twice"),
+        ("publish a b --header shoal-hops=0", "line 1: header shoal-hops begins with shoal-"),
         ("publish a b --ttl soon", "line 1: Invalid value for '--ttl'"),
         ("publish a b --ttl 0", "line 1: ttl"),
         ("publish a b --ttl -1", "line 1: ttl"),

@@ -128,7 +128,7 @@ async def serving(
     guard = Guard(
         new_application(release),
         bounds,
-        streams=lambda path: path == "/events",
+        streams=lambda scope: (scope["method"], scope["path"]) == ("GET", "/events"),
         is_leaving=lambda: is_leaving,
     )
     async with Tasks("test", lambda name, error: failures.append(error)) as tasks:

@@ -41,6 +41,7 @@ def bodies(monkeypatch: pytest.MonkeyPatch) -> Bodies:
     monkeypatch.setattr(limits, "BODIES_BYTES_MAX", 2 * BODY_MAX)
     monkeypatch.setattr(limits, "BODY_PIECE_BYTES", 100)
     monkeypatch.setattr(limits, "STEP_BYTES", 10)
+    monkeypatch.setattr(limits, "SMALL_BODY_BYTES", BODY_MAX)
     return Bodies(BODY_MAX)
 
 
@@ -196,3 +197,62 @@ async def test_a_body_that_gets_on_has_all_the_time_it_needs(bodies: Bodies, mon
         if body.received_bytes > BODY_MAX - 100:
             break
     assert bodies.arriving(body)
+
+
+async def test_commas_colons_and_lists_count_beside_their_bytes(bodies: Bodies) -> None:
+    peer, body = await opened(bodies, 90)
+    peer.send(b'[1,{"a":2}]')
+    await body.receive()
+    assert bodies.held_bytes == 90 + 3 * limits.VALUE_BYTES + limits.OBJECT_BYTES
+
+
+async def test_small_bodies_have_a_part_of_the_room(bodies: Bodies, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SMALL_BODY_BYTES", 50)
+    await opened(bodies, 1000)
+    await opened(bodies, 500)
+    with pytest.raises(ResourceExhausted, match="the limit is 1500"):
+        await opened(bodies, 51)
+    for _ in range(10):
+        await opened(bodies, 50)
+    with pytest.raises(ResourceExhausted, match="the limit is 2000"):
+        await opened(bodies, 1)
+    assert bodies.held_bytes == 2000
+
+
+async def test_a_body_too_slow_for_its_size_makes_room(bodies: Bodies, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It brought STEP_BYTES each SLOW_S, and so kept its place, of all that it announced, for minutes."""
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(limits, "SMALL_BODY_BYTES", 50)
+    peers = [await opened(bodies, 500) for _ in range(2)]
+    fast_peer, fast = await opened(bodies, 500)
+    for second in range(1, 5):
+        clock.now_s = 1.0 * second
+        for peer, body in peers:
+            peer.send(b"x" * (10 + (body is peers[0][1])))
+            await body.receive()
+        fast_peer.send(b"x" * 40)
+        await fast.receive()
+    _, new = await opened(bodies, 500)
+    assert [bodies.arriving(body) for body in (*(body for _, body in peers), fast, new)] == [True, False, True, True]
+    with pytest.raises(Refused, match="more than 10 s"):
+        await peers[1][1].receive()
+
+
+async def test_a_newcomer_has_a_moment(bodies: Bodies, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock(monkeypatch)
+    monkeypatch.setattr(limits, "SMALL_BODY_BYTES", 50)
+    for _ in range(3):
+        await opened(bodies, 500)
+    clock.now_s = limits.SLOW_S - 0.1
+    with pytest.raises(ResourceExhausted):
+        await opened(bodies, 500)
+    clock.now_s = limits.SLOW_S + 0.1
+    await opened(bodies, 500)
+
+
+class Clock:
+    """Tells the loop the time."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 0.0
+        monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: self.now_s)

@@ -99,3 +99,14 @@ def test_what_is_gone_is_forgotten() -> None:
     connections.lost("0")
     connections.unread("0", 5000, 9000, 3)
     assert (len(connections), connections.held_bytes, connections.readers()) == (1, 0, [])
+
+
+def test_beyond_twice_as_many_the_newcomer_itself_ends() -> None:
+    connections = Connections[str](10, IDLE_S)
+    for number in range(limits.CONNECTIONS_FACTOR * 10):
+        assert connections.opened(str(number), 10) is None
+        connections.waits(str(number), Waits.ANSWER, 10)
+    assert connections.opened("new", 10) == "new"
+    assert len(connections) == limits.CONNECTIONS_FACTOR * 10
+    connections.waits("3", Waits.NEXT, 11)
+    assert connections.opened("newer", 11) == "3"

@@ -11,6 +11,7 @@ import httpx
 import pytest
 
 from shoal_runtime.http import limits
+from shoal_runtime.http.connections import Waits
 from shoal_runtime.http.server import HttpServer
 from shoal_runtime.tasks import Tasks
 from tests.runtime.conftest import LARGE, SMALL, WAIT_S, Raw, Served, serving, until
@@ -218,3 +219,21 @@ def test_connections_are_no_more_than_there_may_be_files_for(
     assert "ulimit -n" in caplog.text
     monkeypatch.setattr("shoal_runtime.http.server.raise_open_files", lambda: 1000)
     assert HttpServer("127.0.0.1:0", SMALL).connections.connections_max == SMALL.connections_max
+
+
+async def test_an_answer_counts_until_its_last_byte_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it stays in memory until then. With its last 16 KiB unread it counted as nothing."""
+    async with serving() as served:
+        peer = await served.connect(GET % b"/large")
+        connections = served.server.connections
+        await until(lambda: len(connections.readers()) == 1)
+        (protocol,) = connections.readers()
+        unsent = 10 << 10  # The kernel takes the rest in pieces of any size.
+        monkeypatch.setattr(protocol._counted, "get_write_buffer_size", lambda: unsent)
+        protocol.resume_writing()
+        await until(lambda: protocol.cycle.response_complete)
+        assert (connections.count(Waits.READER), connections.held_bytes >= len(LARGE)) == (1, True)
+        unsent = 0
+        await until(lambda: connections.count(Waits.NEXT) == 1)
+        assert connections.held_bytes == 0
+        peer.writer.transport.abort()

@@ -12,9 +12,10 @@ from typing import Any
 import grpc
 import pytest
 
+from shoal_runtime.endings import estimated_bytes
 from shoal_runtime.grpc_server import listen, new_server
 from shoal_runtime.limits import UNREAD_ACCEPT_S, UNREAD_FREE_BYTES_PER_S, UNREAD_LOOKS, UNREAD_PARTS_MAX
-from shoal_runtime.unread import Unread
+from shoal_runtime.unread import Client, Unread
 
 from .passed_over import FILLER
 from .resets import connect
@@ -32,6 +33,7 @@ async def server(unread: Unread) -> AsyncIterator[str]:
         while (data := await context.read()) is not grpc.aio.EOF:
             unread.read(context.peer(), len(data))
             await context.write(b"")
+            unread.wrote(context.peer(), 0)
 
     made = new_server(calls_max=10)
     handlers: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
@@ -324,3 +326,53 @@ def test_the_process_s_own_connections_to_others_are_not_looked_at() -> None:
             assert client_side.getsockname() in unread.clients
             assert listening.getsockname() not in unread.clients, "the other end, which is this process's own"
             assert server_side.getpeername() == client_side.getsockname()
+
+
+def test_calls_whose_headers_are_small_hide_nothing_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call of 29 bytes hid 51 that nobody read: with 2,000 such calls a second 100 KB."""
+    now_s = 100.0
+    monkeypatch.setattr("shoal_runtime.unread.time.monotonic", lambda: now_s)
+    kernel = Kernel(0)
+    unread = told(kernel)
+    unread.look()
+    junk = 0
+
+    def looks(junk_of_call: int) -> Client:
+        nonlocal junk
+        for _ in range(20):
+            for _ in range(1_000):
+                kernel.taken_bytes += 29 + junk_of_call
+                junk += junk_of_call
+                unread.read(PEER, 0, first=True)
+            unread.look()
+        return unread.clients[WHERE]
+
+    with unread.calling(PEER):
+        client = looks(48)
+        assert client.standing > junk // 3, "so much no headers take"
+        assert client.unread[-1] + client.doubtful >= junk - 1_000
+        held = estimated_bytes(client) + client.unread[-1]
+        client = looks(29)
+        assert client.unread[-1] + client.doubtful >= junk - 1_000
+        assert estimated_bytes(client) + client.unread[-1] - held >= 29 * 20_000 - 1_000
+    now_s += UNREAD_ACCEPT_S + 1
+    unread.look()
+    assert (client.unread[-1], client.doubtful) == (0, 0), "its calls have ended"
+
+
+async def test_honest_calls_and_answers_leave_nothing_unread() -> None:
+    unread = Unread()
+    async with server(unread) as address, grpc.aio.insecure_channel(address) as channel, asyncio.timeout(60):
+        call: Any = channel.stream_stream("/test/Read")()
+        await call.write(b"x")
+        await call.read()
+        await looked(unread)
+        (client,) = (one for one in unread.clients.values() if one.calls)
+        before = client.unread[-1]
+        for _ in range(1_000):
+            await call.write(b"x")
+            await call.read()
+        await looked(unread)
+        (client,) = (one for one in unread.clients.values() if one.calls)
+        assert client.unread[-1] - before < 2_000
+        call.cancel()

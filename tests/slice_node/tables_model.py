@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from shoal_slice_node.core.limits import ROW_KEY_BYTES_MAX
+from shoal_slice_node.core.limits import LOG_HEAD_BYTES_MIN, ROW_KEY_BYTES_MAX
 from shoal_slice_node.core.tables.tables import GROUP_TABLES, LOCAL_TABLES, ROW_TABLES, Groups, Rows, Tables
 
 KEYS = [bytes([0, part, 0, 0, 0, 0, 0, number]) for part in (1, 2) for number in range(7)]
@@ -154,3 +154,7 @@ class Driver:
         log = sorted(self.model.logs.get(key_id, {}).items())
         begin = max((index for index, (first, _) in enumerate(log) if first <= offset), default=0)
         assert list(self.tables.log.read(key_id, low, offset)) == log[begin:]
+        heads = list(self.tables.log.heads(key_id, low, offset))
+        assert [first for first, _ in heads] == [first for first, _ in log[begin:]]
+        for (_, start), (_, row) in zip(heads, log[begin:], strict=True):
+            assert row.startswith(start) and len(start) >= min(len(row), LOG_HEAD_BYTES_MIN)

@@ -6,13 +6,17 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
+import pytest
+
 from shoal_contract.errors import ResourceExhausted
 from shoal_slice_node.adapters.checkpoints import Checkpoints
-from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX
+from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX, DELTA_STALL_FACTOR
 from shoal_slice_node.adapters.recovery import FREEZE_LIMITS
 from shoal_slice_node.adapters.store import Store
 from shoal_slice_node.core.apply.interest import Interest
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.limits import MEMORY_BYTES_MIN
+from shoal_slice_node.core.memory import plan_memory
 from shoal_slice_node.core.node.freezing import Freezing
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.storage.journal_files import Journal
@@ -104,3 +108,23 @@ async def test_a_process_out_of_files_keeps_its_journal_and_goes_on() -> None:
             assert reached.done() and not running.done()
     finally:
         running.cancel()
+
+
+@pytest.mark.parametrize("budget_mib", [MEMORY_BYTES_MIN >> 20, 334, 512, 4096])
+async def test_changes_do_not_wait_for_a_checkpoint_until_their_share_of_memory_is_taken(budget_mib: int) -> None:
+    """With less than 334 MiB they waited during every checkpoint: the frozen changes alone exceeded the share."""
+    share = plan_memory(budget_mib).delta_bytes
+    store = FakeStore()
+    freezing = Freezing(store.state, store, FREEZE_LIMITS)
+    checkpoints = Checkpoints(
+        cast(Store, store), cast(Journal, None), store.state, freezing, lambda _: asyncio.Future(), None, share
+    )
+    store.delta_bytes = min(FREEZE_LIMITS.delta_bytes, share // 2)
+    assert freezing.is_large()
+    room = min(share - store.delta_bytes, DELTA_STALL_FACTOR * FREEZE_LIMITS.delta_bytes)
+    store.delta_bytes, store.freezing = 0, True
+    assert checkpoints.throttle() is None
+    store.delta_bytes = room * 9 // 10
+    assert checkpoints.throttle() is None
+    store.delta_bytes = room
+    assert checkpoints.throttle() is not None

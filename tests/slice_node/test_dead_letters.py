@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.chunk import encode_chunk, parse_chunk
-from shoal_contract.errors import InvalidName, OutOfRange, ResourceExhausted
+from shoal_contract.errors import InvalidName, Malformed, OutOfRange, ResourceExhausted
 from shoal_contract.journal_record import Record
 from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_HEADERS_MAX, DEAD_LETTER_BYTES_MAX
 from shoal_contract.options import KeyOptions, QueueOptions
@@ -350,16 +350,11 @@ def test_headers_that_a_publisher_made_up_lose_no_message(core: Driver) -> None:
     assert [(headers["shoal-hops"], headers["shoal-origin-key"]) for _, headers in core.copies()] == [(b"1", b"k")]
 
 
-def test_a_dead_letter_key_may_be_the_queues_own_direct_key(core: Driver) -> None:
-    core.bounded("own", most=1, dead_letter="@own")
-    core.change(bind("own", "k"), publish("k", b"a"))
-    session = attached(core, "own")
-    core.take(session)
-    core.again(session, 1, 2)
-    assert [key for key, _, _ in core.take(session)] == ["@own"]
-    core.again(session, 0, 9, key="@own")
-    assert core.take(session) == []
-    core.settle()
+def test_a_queues_own_direct_key_is_no_dead_letter_key(core: Driver) -> None:
+    with pytest.raises(Malformed, match="queue own: its dead_letter is its own direct key @own"):
+        core.bounded("own", most=1, dead_letter="@own")
+    assert core.tables.queue_by_name.get(b"own") is None
+    core.bounded("other", most=1, dead_letter="@own")
     core.check()
 
 

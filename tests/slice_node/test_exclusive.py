@@ -8,8 +8,9 @@ from shoal_contract.errors import Conflict, Malformed, ResourceExhausted
 from shoal_contract.options import QueueOptions
 from shoal_contract.wire import common_pb2
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.dispatch import attach_room, registry, sessions
+from shoal_slice_node.core.dispatch import attach_room, attaching, ended_handles, registry
 from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.limits import ATTACHMENT_BYTES
 from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs.changes import parse_change
@@ -33,7 +34,7 @@ def session_of(core: CoreDriver, owner: str) -> Session:
 
 
 def told(session: Session) -> dict[int, str]:
-    return {ended.handle: ended.error.message for ended in session.take_ended(1000)}
+    return {ended.handle: ended.error.message for ended in session.ended_handles.take(1000)}
 
 
 def test_the_newest_takes_over_and_the_older_is_told() -> None:
@@ -144,14 +145,14 @@ def test_a_client_that_detaches_what_it_was_told_of_is_new_when_it_comes(same_ha
 
 
 def test_a_session_remembers_a_bounded_number_of_handles_of_which_it_was_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "ENDED_UNREAD_MAX", 3)
+    monkeypatch.setattr(ended_handles, "ENDED_TOLD_MAX", 3)
     core = made("oldest")
     core.attach(session_of(core, "old"), "q")
     new = session_of(core, "new")
     for handle in range(9):
         core.attach(new, "q", handle=handle)
         assert told(new)
-    assert list(new._told) == [6, 7, 8]
+    assert list(new.ended_handles._told) == [6, 7, 8]
 
 
 def test_who_consumed_a_queue_is_remembered_for_a_bounded_number_of_queues(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -223,6 +224,43 @@ def test_a_session_that_reads_nothing_is_refused_at_a_bound(monkeypatch: pytest.
         core.attach(new, "q", handle=9)
     assert len(told(new)) == 3
     core.attach(new, "q", handle=9)
+
+
+def test_a_session_that_reads_nothing_and_loses_too_many_queues_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attaching, "ENDED_LOST_MAX", 3)
+    names = [f"lost{number}" for number in range(6)]
+    core = CoreDriver()
+    core.change(exclusive("newest", *names))
+    silent, reads, new = (session_of(core, name) for name in ("silent", "reads", "new"))
+    for handle, name in enumerate(names):
+        core.attach(silent, name, handle=handle)
+    share = core.dispatcher.shares.attached
+    full_bytes = share.used_bytes
+    for handle, name in enumerate(names):
+        core.attach(reads, name, handle=handle)
+        taken_bytes = (handle + 1) * ATTACHMENT_BYTES
+        assert share.used_bytes <= full_bytes + taken_bytes, "what was lost takes no more than what was attached"
+    assert len(silent.ended_handles) == 4 and core.dispatcher.dirty
+    assert silent.ended_by is not None and "has not read: 4; the limit is 3" in silent.ended_by.message
+    for handle, name in enumerate(names):
+        core.attach(new, name, handle=handle)
+        assert list(told(reads)) == [handle], "a session that reads goes on"
+    assert reads.ended_by is None
+    core.dispatcher.close(silent)
+    core.dispatcher.close(reads)
+    core.dispatcher.close(new)
+    core.pump()
+    assert share.used_bytes == 0
+
+
+def test_a_queue_that_is_dropped_and_made_anew_many_times_is_told_once_to_a_session_that_reads_nothing() -> None:
+    core = made("oldest")
+    silent = session_of(core, "silent")
+    core.attach(silent, "q")
+    for _ in range(5):
+        core.change(drop("q"), declare("q"))
+        core.pump()
+    assert silent.ended_handles.take(10) == [] and silent.take_resets(10) == [1] and not silent.resets
 
 
 def test_after_a_drop_the_next_life_has_its_own_options() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from shoal_contract.errors import ResourceExhausted, ShoalError
+from shoal_contract.errors import Malformed, ResourceExhausted, ShoalError
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.wire import admin_pb2 as wire
 from shoal_contract.wire.admin_pb2_grpc import AdminServiceStub
@@ -94,6 +94,24 @@ async def test_a_verification_that_never_ends_has_its_place_for_a_turn_only(
         assert not (await asyncio.wait(calls, timeout=0.5))[0], "alone they may go on"
         assert await verified(honest) == 0
         await ended(calls)
+
+
+@pytest.mark.parametrize(
+    "sent", [b"\xff", VerifyRequest(chunk=1, change=b"\xff").SerializeToString(), VerifyRequest().SerializeToString()]
+)
+async def test_what_is_no_verification_is_malformed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], sent: bytes
+) -> None:
+    """The process that reads for it died of it: the client was to ask again, and the log had a traceback."""
+    async with connections(tmp_path, 1) as (channel,), asyncio.timeout(WAIT_S):
+        call: Any = channel.stream_stream("/shoal.v1.BulkService/Verify")()
+        await call.write(sent)
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            async for _ in call:
+                pass
+        assert isinstance(from_rpc_error(caught.value), Malformed)
+        assert await verified(channel) == 0
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def failure_of(done: set[asyncio.Future[Any]]) -> ShoalError:

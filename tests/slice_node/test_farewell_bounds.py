@@ -26,12 +26,11 @@ from shoal_slice_node.core.apply.records import (
     encode_expire,
     encode_farewells,
 )
-from shoal_slice_node.core.dispatch import farewells as dispatch_farewells
 from shoal_slice_node.core.dispatch import left_clock
 from shoal_slice_node.core.dispatch.farewells import FarewellLetter
 from shoal_slice_node.core.invariants.checksums import checksums
 from shoal_slice_node.core.invariants.walk import check_tables
-from shoal_slice_node.core.limits import EXPIRED_PER_RECORD_MAX, LETTER_AGAIN_MS, LETTER_AGAIN_MS_MAX
+from shoal_slice_node.core.limits import EXPIRED_PER_RECORD_MAX, LETTER_AGAIN_MS
 from shoal_slice_node.core.rows.farewell_row import letter_key, queue_key
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.turns import finish
@@ -179,26 +178,6 @@ def test_each_letter_has_a_producer_of_its_own(core: Driver) -> None:
     found = letters(core)
     assert len({letter.producer for letter in found}) == len({letter.row_key for letter in found}) == 2
     assert [letter.row_key for letter in found] == sorted(letter.row_key for letter in found)
-
-
-def test_letters_that_nobody_takes_bound_what_is_tried(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch_farewells, "LETTERS_WAITING_MAX", 3)
-    monkeypatch.setattr(dispatch_farewells, "LETTERS_PER_RECORD_MAX", 2)
-    for _ in range(6):
-        to_another_slice(core, "anna")
-    box = core.dispatcher.farewells.letters
-    for _ in range(20):
-        letter = box.take(core.now_ms)
-        assert letter is not None and box._lines.items <= 3
-        box.not_sent(letter, core.now_ms)
-        core.now_ms += LETTER_AGAIN_MS_MAX
-    assert box._lines.items == 3
-    while (letter := box.take(core.now_ms)) is not None:
-        box.sent(letter)
-    while core.maintain():
-        pass
-    assert core.kept == (0, 0)
-    core.check()
 
 
 def test_an_expired_queue_sends_a_letter_too(core: Driver) -> None:

@@ -18,12 +18,12 @@ from shoal_contract.limits import PARTITIONS_DEFAULT
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.partition_map import PartitionMap
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_contract.wire.common_pb2 import Chunk
+from shoal_contract.wire.common_pb2 import Chunk, KeyOptions
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_coordination.cluster_view import ClusterView
 from shoal_coordination.records import ClusterConfig, SliceRecord
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.core.dispatch import letter_lines
+from shoal_slice_node.core.dispatch import farewells, letter_lines
 from shoal_slice_node.core.dispatch.farewells import FarewellLetter
 
 from .brokers import connected, running, served
@@ -103,6 +103,22 @@ async def test_it_is_brought_to_the_slice_that_owns_its_key(far: Far, tmp_path: 
         await say(near, tmp_path)
         await until(lambda: not rows(near))
         assert await far.said() == [b"went offline"]
+
+
+async def test_one_that_a_full_key_refuses_waits_for_an_hour_and_then_ends(
+    far: Far, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await far.stub.Configure(wire.ConfigureRequest(key=AWAY, options=KeyOptions(capacity_messages=1)))
+    await far.stub.Publish(wire.PublishRequest(key=AWAY, chunk=Chunk(bodies=[b"first"])))
+    async with near_slice(tmp_path, 1) as near:
+        box = near.dispatcher.farewells.letters
+        far.tell(near)
+        await say(near, tmp_path)
+        await until(lambda: near.courier._numbers)
+        assert rows(near) and box.ended < 1
+        monkeypatch.setattr(farewells, "LETTER_REFUSED_MS", 0)
+        await until(lambda: not rows(near))
+        assert box.ended == 1 and await far.said() == [b"first"]
 
 
 async def test_a_crash_between_the_record_and_its_delivery_loses_nothing(far: Far, tmp_path: Path) -> None:

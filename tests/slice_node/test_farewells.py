@@ -227,7 +227,7 @@ def test_a_drop_takes_it_back(core: Driver) -> None:
     core.check()
 
 
-def test_it_waits_in_history_and_passes_by_a_full_key(core: Driver) -> None:
+def test_it_is_published_at_a_key_that_is_full(core: Driver) -> None:
     core.change(configure("room", KeyOptions(capacity_messages=1)), publish("room", b"full"))
     core.change(GONE)
     core.maintain()

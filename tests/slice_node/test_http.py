@@ -21,6 +21,7 @@ from shoal_slice_node.adapters.metrics import (
     GAUGES,
     MEMORY_LIMIT,
     MEMORY_USED,
+    NOW_COUNTERS,
     NOW_GAUGES,
     PREFIX,
     REFUSALS,
@@ -32,7 +33,11 @@ from .node_process import NodeProcess
 
 _GAUGES = [name for name, _, _ in (*GAUGES, *NOW_GAUGES, *guard_metrics.GAUGES)]
 _GAUGES += [MEMORY_USED[0], MEMORY_LIMIT[0], ROLE[0]]
-_COUNTERS = [*(name for name, _, _ in (*COUNTERS, *guard_metrics.COUNTERS)), REFUSALS[0], DEAD_LETTERS[0]]
+_COUNTERS = [
+    *(name for name, _, _ in (*COUNTERS, *NOW_COUNTERS, *guard_metrics.COUNTERS)),
+    REFUSALS[0],
+    DEAD_LETTERS[0],
+]
 NAMES = {PREFIX + name for name in _GAUGES} | {f"{PREFIX}{name}_total" for name in _COUNTERS}
 
 

@@ -191,3 +191,11 @@ def test_verify_counts_and_names_what_is_missing() -> None:
     answer = Verifier(core.tables, 5).verify(4, asked)
     assert (answer.chunk, answer.lsn, answer.found, answer.missing) == (4, 5, 3, 3)
     assert (answer.missing_queue, answer.missing_key) == (b"q", b"c")
+
+
+def test_verify_finds_bindings_to_keys_with_a_hash_tag() -> None:
+    core = CoreDriver(owned=b"\x01" * 64)
+    keys = [b"{room-7}/votes", b"plain", b"{}", b"{open"]
+    bring(core, {b"q": keys})
+    answer = Verifier(core.tables, 5).verify(1, imports({b"q": keys}).imports)
+    assert (answer.found, answer.missing) == (len(keys), 0)

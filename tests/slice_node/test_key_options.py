@@ -7,7 +7,6 @@ import pytest
 from shoal_contract.errors import InvalidName, OutOfRange, ResourceExhausted, from_wire
 from shoal_contract.options import PLAIN, KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply import key_options
 from shoal_slice_node.core.apply.key_options import has_old_history, history_floor
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, Trim, encode_change, encode_trims
 from shoal_slice_node.core.background import history_walk
@@ -214,27 +213,6 @@ def test_an_old_history_is_found_to_the_chunk_whatever_is_young(core: Driver) ->
         floor = history_floor(core.tables, key, started + MINUTE_MS + 1_000 * old - 999)
         assert floor == 1 + 2 * old, "not one chunk more or less"
         assert has_old_history(core.tables, key, started + MINUTE_MS + 1_000 * old - 999) == (old > 0)
-
-
-def test_a_look_for_what_is_old_reads_few_large_chunks(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_options, "HISTORY_BYTES_PER_LOOK", 10_000)
-    core.change(configure("k", LAST_MINUTE))
-    for _ in range(50):
-        core.say(bytes(4_000))
-    read: list[int] = []
-    log = core.tables.log
-    real = type(log).read
-
-    def counted(table: object, *arguments: object) -> object:
-        read.append(1)
-        return real(table, *arguments)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(type(log), "read", counted)
-    key = core.key()
-    assert key is not None
-    assert history_floor(core.tables, key, core.now_ms + 2 * MINUTE_MS) == 8 and len(read) == 3
-    core.later(2 * MINUTE_MS)
-    assert core.kept() == (51, 51)
 
 
 def test_a_trim_that_was_decided_before_a_history_was_asked_for_leaves_it(core: Driver) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import logging
 from collections.abc import AsyncIterator, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
@@ -17,6 +17,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.bulk_pb2_grpc import BulkServiceStub
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_slice_node.adapters.slice_service import SliceService
 
 from .brokers import running, served
 from .bulk_client import chunk, imports
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 WAIT_S = 60
+ATTEMPTS_MAX = 1_000
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -99,13 +101,31 @@ async def test_an_import_an_export_and_a_verification_that_end(
         assert [page async for page in bulk.Export(bulk_pb2.ExportRequest())]
 
 
-async def test_unary_calls_that_are_given_up(stub: SliceServiceAsyncStub, quiet: None) -> None:
+async def test_unary_calls_that_are_given_up(
+    stub: SliceServiceAsyncStub, quiet: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Calls are given up sooner and later after they were made, until some were given up when the slice had begun."""
     await stub.Declare(wire.DeclareRequest(queue=b"q"))
     await stub.Bind(wire.BindRequest(queue=b"q", keys=[b"k"]))
-    for _ in range(20):
+    begun = 0
+    change = SliceService._change
+
+    async def counted(*arguments: Any) -> Any:
+        nonlocal begun
+        begun += 1
+        return await change(*arguments)
+
+    monkeypatch.setattr(SliceService, "_change", counted)
+    given_up = 0
+    for tries in range(ATTEMPTS_MAX):
+        before = begun
         publish = stub.Publish(wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[bytes(500_000)])))
         pull = stub.Pull(wire.PullRequest(pull=slice_pb2.Pull(queue=b"q", peek=True)))
-        await asyncio.sleep(0)
-        publish.cancel()
+        for _ in range(tries):  # Turns of the loop, in which the slice works, too.
+            await asyncio.sleep(0)
+        given_up += publish.cancel() and begun > before
         pull.cancel()
+        if given_up >= 5:
+            break
+    assert given_up >= 5, f"{begun} of {ATTEMPTS_MAX} were begun"
     await stub.Declare(wire.DeclareRequest(queue=b"r"))

@@ -300,7 +300,7 @@ class OptionsMachine(DeltaMachine):
         expected = exists and (holders is None or holders.attach(session.number, session.owner))
         assert self.core.attach(session, queue, QUEUES.index(queue), messages, size) == expected
         for one in self.sessions:
-            one.take_ended(100)
+            one.ended_handles.take(100)
         if expected:
             self.model.back(queue, session.number)
             if before:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Hashable
+from collections.abc import AsyncIterator, Callable, Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +20,11 @@ from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.limits import ANSWERS_PENDING_MAX, LARGE_ANSWER_WEIGHT
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.node.commit import NODE, Item
+from shoal_slice_node.core.node.node import Node
+from shoal_slice_node.core.turns import Work
 
 from .brokers import connected, running
 from .bulk_client import chunk, imports
@@ -115,12 +119,26 @@ async def test_an_oversized_frame_ends_its_session_only(stub: SliceServiceAsyncS
     await stub.Declare(wire.DeclareRequest(queue=b"q"))
 
 
-async def test_an_attach_of_a_client_that_left_at_once_harms_nobody(stub: SliceServiceAsyncStub) -> None:
+async def test_an_attach_of_a_client_that_left_at_once_harms_nobody(
+    stub: SliceServiceAsyncStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: set[int] = set()
+    attach = requests.attach
+
+    def told(node: Node, session: Session, request: wire.Attach) -> Callable[[], Work[wire.Answer]]:
+        begun.update(request.handles)
+        return attach(node, session, request)
+
+    monkeypatch.setattr(requests, "attach", told)
     await stub.Declare(wire.DeclareRequest(queue=b"q"))
     await stub.Bind(wire.BindRequest(queue=b"q", keys=[b"k"]))
-    for _ in range(20):
+    for number in range(1, 21):
         call = await opened(stub)
-        await call.write(wire.SessionRequest(sequence=1, attach=wire.Attach(queues=[b"q"], handles=[1])))
+        await call.write(wire.SessionRequest(sequence=1, attach=wire.Attach(queues=[b"q"], handles=[number])))
+        if number > 5:  # The others leave before the slice has read anything of them, most likely.
+            async with asyncio.timeout(WAIT_S):
+                while number not in begun:  # noqa: ASYNC110 - nothing else tells of it
+                    await asyncio.sleep(0)
         call.cancel()
         await stub.Publish(wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"x"])))
     call = await opened(stub)

@@ -17,8 +17,11 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import watch_stream
 from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.limits import LARGE_ANSWER_BYTES, WATCH_WRITE_S
+from shoal_slice_node.adapters.watch_writes import WatchWrite, WatchWrites
+from shoal_slice_node.core.dispatch.shares import Share
 from shoal_slice_node.core.watching.limits import WATCHES_PER_CONNECTION_MAX
-from tests.slice_node.brokers import WAIT_S, connected, connections, running
+from tests.slice_node.brokers import WAIT_S, connected, connections, running, served
 from tests.slice_node.core_driver import bind, declare, drop, unbind
 from tests.slice_node.raw_session import NARROW, RawSession
 
@@ -171,6 +174,54 @@ async def test_a_client_that_never_reads_is_ended(tmp_path: Path) -> None:
             await call.initial_metadata()
             await asyncio.wait([asyncio.ensure_future(call.code())], timeout=1)
             assert isinstance(await refusal(call), DeadlineExceeded)
+
+
+async def test_a_watch_that_is_not_read_ends_soon_where_others_wait_for_the_memory_of_answers(tmp_path: Path) -> None:
+    async with (
+        running(tmp_path) as broker,
+        served(broker, tmp_path) as address,
+        grpc.aio.insecure_channel(address, (("grpc.use_local_subchannel_pool", 1), *NARROW)) as slow,
+        grpc.aio.insecure_channel(address) as quick,
+    ):
+        stub: SliceServiceAsyncStub = SliceServiceStub(quick)
+        session = await RawSession.open(stub)
+        names = [f"{number:03}" + "q" * 250 for number in range(900)]
+        for begin in range(0, 900, 300):
+            await session.change(declare(*names[begin : begin + 300]))
+            await session.change(*[bind(name, "room") for name in names[begin : begin + 300]])
+        read = stub.Watch(MEMBERS)
+        assert (await told(read)).more
+        stub_of_slow: SliceServiceAsyncStub = SliceServiceStub(slow)
+        unread = stub_of_slow.Watch(MEMBERS)
+        await unread.initial_metadata()
+        share, writes = broker.answers.share, broker.watch_writes
+        while (await told(read)).more:
+            pass
+        await until(stub, lambda: len(writes._writing) == 1 and share.used_bytes > 0)
+        share.hold(share.left_bytes - LARGE_ANSWER_BYTES + 1)  # Others hold so much that the watch keeps out a peek.
+        peek = wire.Pull(queue=names[0].encode(), peek=True)
+        await stub.Pull(wire.PullRequest(pull=peek), timeout=WATCH_WRITE_S / 2)
+        error = await refusal(unread)
+        assert isinstance(error, DeadlineExceeded) and "while others wait" in error.message
+        await session.change(drop(names[0]))
+        assert not (await told(read)).more, "a watch that is read goes on"
+        await until(stub, lambda: not writes._writing)
+
+
+def test_of_watches_that_are_not_read_those_of_the_largest_connection_end_first() -> None:
+    writes, share = WatchWrites(), Share("answers", 1_000)
+    begun: list[WatchWrite] = []
+    for connection, held_bytes in (("one", 300), ("many", 200), ("many", 250), ("small", 10)):
+        begun.append(WatchWrite(connection, held_bytes, lambda: None))
+        writes.began(begun[-1])
+        share.hold(held_bytes)
+    assert writes.end_stalled(share, 500, 1_000_000_000) == 0, "none was written for so long"
+    assert writes.end_stalled(share, 200, 0) == 0, "there is room"
+    assert writes.end_stalled(share, 500, 0) == 450
+    assert [write.ended for write in begun] == [False, True, True, False]
+    assert writes.end_stalled(share, 500, 0) == 450, "what these hold is about to be free"
+    assert writes.end_stalled(share, 1_000, 0) == 760
+    assert all(write.ended for write in begun)
 
 
 async def test_a_slice_that_starts_anew_gives_a_snapshot(tmp_path: Path) -> None:

@@ -7,7 +7,13 @@ from collections.abc import Iterator
 import pytest
 
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.watching.limits import CHANGES_PER_STEP_MAX, MEMBER_BYTES, PRESENCE_AT_ONCE_MAX, REMEMBER_MS
+from shoal_slice_node.core.watching.limits import (
+    CHANGES_PER_STEP_MAX,
+    MEMBER_BYTES,
+    PRESENCE_AT_ONCE_MAX,
+    REMEMBER_MS,
+    SNAPSHOT_PAUSE_MS,
+)
 from shoal_slice_node.core.watching.watched_key import WatchedKey
 from shoal_slice_node.core.watching.watched_prefix import WatchedPrefix
 from tests.slice_node.core_driver import CoreDriver, bind, declare, drop, unbind
@@ -125,6 +131,25 @@ def test_prefixes_of_many_lengths_hear_of_consumed_keys_in_turns(steps: Steps) -
     assert steps.most <= CHANGES_PER_STEP_MAX + len(watches)
     settle(core)
     for watch in watches:
+        settle(core)
+        watch.take()
+        assert watch.counts == dict.fromkeys(keys, (1, 1))
+
+
+def test_more_consumed_keys_than_may_wait_are_told_by_a_snapshot(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal_slice_node.core.watching.member_line.CONSUMED_WAITING_MAX", 100)
+    core = steps.core
+    core.change(declare("q"))
+    keys = [f"key/{number}" for number in range(300)]
+    core.change(bind("q", *keys))
+    watches = [ToldWatch(core, prefix="key/"[:length], connection=str(length)) for length in range(5)]
+    settle(core)
+    for watch in watches:
+        watch.take()
+    core.attach(core.session(), "q")
+    assert len(core.node.watching._line._consumed) <= 100
+    for watch in watches:
+        core.now_ms += SNAPSHOT_PAUSE_MS
         settle(core)
         watch.take()
         assert watch.counts == dict.fromkeys(keys, (1, 1))

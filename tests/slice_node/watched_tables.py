@@ -1,5 +1,5 @@
-"""Tables in memory that count the log rows read, and whose scans end with an error once the next step has begun, as
-those of a store do when a checkpoint ends meanwhile.
+"""Tables in memory that count the log rows read, and those read whole. Their scans end with an error once the next step
+has begun, as those of a store do when a checkpoint ends meanwhile.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from shoal_slice_node.core.turns import Work
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-_SCANS = {"scan", "scan_below", "read"}
+_SCANS = {"scan", "scan_below", "read", "heads"}
 
 
 class WatchedTables(SimpleNamespace):
-    """`log_rows`: read since it was last set to 0."""
+    """`log_rows`: read since it was last set to 0. `all_rows`, `whole_rows`: read since these were, by
+    any step, and those of them that were read whole."""
 
     def __init__(self) -> None:
         tables = MemoryTables()
         super().__init__(**{name: _Watched(self, name, getattr(tables, name)) for name in self._names()})
-        self.step = self.log_rows = 0
+        self.step = self.log_rows = self.all_rows = self.whole_rows = 0
 
     @staticmethod
     def _names() -> tuple[str, ...]:
@@ -56,11 +57,13 @@ class _Watched:
         found = getattr(self._table, method)
         if method not in _SCANS:
             return found
-        return lambda *arguments, **named: self._scanned(found(*arguments, **named))
+        return lambda *arguments, **named: self._scanned(found(*arguments, **named), method != "heads")
 
-    def _scanned(self, items: Iterator[Item]) -> Iterator[Item]:
+    def _scanned(self, items: Iterator[Item], whole: bool) -> Iterator[Item]:
         began = self._tables.step
         for item in items:
             self._tables.log_rows += self._name == LOG_TABLE
+            self._tables.all_rows += self._name == LOG_TABLE
+            self._tables.whole_rows += whole and self._name == LOG_TABLE
             yield item
             assert self._tables.step == began, f"a scan of {self._name} goes on in a later step"

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from shoal.core.waiters import UNHEARD, Waiter, fail_waiter
 from shoal.limits import GATHER_OPERATIONS_MAX, REQUEST_OVERHEAD_BYTES
-from shoal.messages import Start
+from shoal.messages import BoundBefore, Start
 from shoal_contract.errors import ShoalError, from_wire
 from shoal_contract.limits import DROP_IF_EMPTY_OPERATIONS
 from shoal_contract.options import KeyOptions, QueueOptions
@@ -103,6 +103,15 @@ class QueueRequest(Request):
 
     def fail(self, error: ShoalError) -> None:
         fail_waiter(self.waiter, error)
+
+
+def bound_offsets(outcome: wire.StepOutcome, position: int, count: int) -> Sequence[int]:
+    """Returns the offsets of a bind's keys; those of keys that were bound before are marked (`BoundBefore`)."""
+    offsets: Sequence[int] = outcome.offsets[position : position + count]
+    if not outcome.bound_before:
+        return offsets
+    before = frozenset(outcome.bound_before)
+    return [BoundBefore(one) if at in before else one for at, one in enumerate(offsets, position)]
 
 
 class DeclareRequest(QueueRequest):
@@ -305,6 +314,10 @@ class BindRequest(QueueRequest):
         binds = step.binds
         binds.start, binds.start_value = self.kind[1]
         return binds.queues, binds.key_counts, binds.keys
+
+    def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
+        if not self.waiter.done():
+            self.waiter.set_result(bound_offsets(outcome, position, len(self.keys)))
 
 
 class UnbindRequest(QueueRequest):

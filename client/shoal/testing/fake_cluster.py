@@ -45,8 +45,9 @@ class FakeCluster:
     It does what a real one does for: declare, drop, bind, unbind, publish, send, consume, ack, pull, peek, purge,
     describe, configure, farewell, nack, transactions and watches. It keeps everything for ever, in memory only:
     transient queues too. It has no leases of pulls, no `window_bytes`, and of the administration only figures and
-    lists of queues. Delayed publishes wait for `publish_due`. `slices`: slice -> its fake, which a
-    test may cut, silence, or let go away. `seen[slice]`: the map as that slice sees it; a test may let it lag behind.
+    lists of queues. Delayed publishes wait for `publish_due`, the end of a `ttl` for `expire`. `slices`: slice -> its
+    fake, which a test may cut, silence, or let go away. `seen[slice]`: the map as that slice sees it; a test may let
+    it lag behind.
     """
 
     def __init__(self, slices: Iterable[str] = ("s01", "s02", "s03")) -> None:
@@ -84,6 +85,12 @@ class FakeCluster:
         """Publishes all that waits for its time (`not_before`), in the order of the times: the fake has no clock."""
         for slice_ in self.slices.values():
             slice_.state.publish_due()
+            slice_.pump()
+
+    def expire(self) -> None:
+        """Ends the time of all that was published with a `ttl`: consumers that still had to get it are told of gaps."""
+        for slice_ in self.slices.values():
+            slice_.state.expire()
             slice_.pump()
 
     def _send_letter(self, key: bytes, chunk: bytes) -> None:

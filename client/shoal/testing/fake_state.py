@@ -148,7 +148,9 @@ class FakeState:
                 if (step.HasField("declares") or step.HasField("drops")) and self.queues.knows_incarnations:
                     offsets = [0]
                 outcome.refusals.append(wire.Refusal(request=index, error=error.to_wire()))
-            outcome.offsets.extend(offsets)
+            if step.HasField("binds"):
+                outcome.bound_before.extend(at for at, one in enumerate(offsets, len(outcome.offsets)) if one < 0)
+            outcome.offsets.extend(map(abs, offsets))
             outcome.queues.extend(queues if step.HasField("publishes") else [])
         return outcome
 
@@ -196,6 +198,8 @@ class FakeState:
         self.queues.check(queue)
         if isinstance(step, wire.Binds):
             for key in keys if step.start == wire.START_OFFSET else ():
+                if self._is_bound(queue, key):
+                    continue
                 if step.start_value > (head := self.keys.get(key, Key()).head):
                     raise OutOfRange(f"key {show(key)} gives offset {head} next", subject=show(key), limit=head)
             return [self._bind_one(queue, self.keys.setdefault(key, Key()), step) for key in keys], []
@@ -278,10 +282,15 @@ class FakeState:
         outcome.messages.append(dropped)
         outcome.positions.append(more)
 
+    def _is_bound(self, queue: bytes, key: bytes) -> bool:
+        binding = self.keys[key].bindings.get(queue) if key in self.keys else None
+        return binding is not None and not binding.end
+
     def _bind_one(self, queue: bytes, key: Key, step: wire.Binds) -> int:
+        """Returns the binding's start; it is negative if an offset was asked for, and the queue was bound before."""
         binding = key.bindings.get(queue)
         if binding is not None and not binding.end:
-            return binding.start
+            return -binding.start if step.start == wire.START_OFFSET else binding.start
         starts = {
             wire.START_EARLIEST: key.low,
             wire.START_LAST: max(key.low, key.head - step.start_value),

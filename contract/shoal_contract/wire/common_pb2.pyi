@@ -188,7 +188,8 @@ class QueueOptions(_message.Message):
     EXCLUSIVE_FIELD_NUMBER: _builtins.int
     expires_after_s: _builtins.int
     """0: the queue is durable. Else it is transient: each slice drops its part once no session there has consumed it for so
-    many seconds. The time begins anew with each declare, with each session that leaves, and with a slice's new leader.
+    many seconds. The time begins anew with each declare and bind, with each session that leaves, and with a slice's new
+    leader.
     """
     ack_timeout_ms: _builtins.int
     """0: a session keeps what it was given until it acks, or ends. Else what it has not acked for so long is given again,

@@ -681,6 +681,7 @@ class StepOutcome(_message.Message):
     POSITIONS_FIELD_NUMBER: _builtins.int
     QUEUES_MADE_FIELD_NUMBER: _builtins.int
     BINDINGS_MADE_FIELD_NUMBER: _builtins.int
+    BOUND_BEFORE_FIELD_NUMBER: _builtins.int
     queues_made: _builtins.int
     """Imports have no offsets, only how many queues and bindings were not there before."""
     bindings_made: _builtins.int
@@ -700,6 +701,12 @@ class StepOutcome(_message.Message):
     def positions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Purges: 0 where the queue is done; else purge it again from there, until it is."""
 
+    @_builtins.property
+    def bound_before(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Binds with START_OFFSET: the places in `offsets`, from 0, of keys that were bound before. They stay as they are, so
+        their offset says nothing about what the key keeps.
+        """
+
     def __init__(
         self,
         *,
@@ -710,10 +717,11 @@ class StepOutcome(_message.Message):
         positions: _abc.Iterable[_builtins.int] | None = ...,
         queues_made: _builtins.int = ...,
         bindings_made: _builtins.int = ...,
+        bound_before: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bindings_made", b"bindings_made", "messages", b"messages", "offsets", b"offsets", "positions", b"positions", "queues", b"queues", "queues_made", b"queues_made", "refusals", b"refusals"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bindings_made", b"bindings_made", "bound_before", b"bound_before", "messages", b"messages", "offsets", b"offsets", "positions", b"positions", "queues", b"queues", "queues_made", b"queues_made", "refusals", b"refusals"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1548,16 +1556,22 @@ class BindResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     OFFSETS_FIELD_NUMBER: _builtins.int
+    BOUND_BEFORE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def bound_before(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """As in StepOutcome."""
+
     def __init__(
         self,
         *,
         offsets: _abc.Iterable[_builtins.int] | None = ...,
+        bound_before: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["offsets", b"offsets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bound_before", b"bound_before", "offsets", b"offsets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

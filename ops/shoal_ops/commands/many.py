@@ -38,7 +38,7 @@ async def configure(at: str, keys: Sequence[str], options: shoal.KeyOptions, as_
     done, problems = await _all(at, keys, work)
     if as_json:
         output.say_json({"configured": list(done), "options": asdict(options)} | _failed(problems))
-    else:
+    elif done:
         output.say(f"configured {output.count(len(done), 'key')}")
     return _code(problems)
 

@@ -22,6 +22,7 @@ from typer.exceptions import TyperException
 import shoal
 from shoal_ops import output
 from shoal_ops.commands.verbs import connect
+from shoal_ops.headers import parse_headers
 from shoal_ops.limits import TRANSACTION_FILE_BYTES_MAX
 from shoal_ops.offsets import parse_offsets
 from shoal_ops.starts import parse_start
@@ -160,7 +161,12 @@ def _publish(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
     except typer.BadParameter as error:
         raise shoal.Malformed(error.format_message(), subject="not_before") from None
     result = transaction.publish(
-        line.key, line.body.encode(), mandatory=line.mandatory, not_before=not_before, ttl=line.ttl
+        line.key,
+        line.body.encode(),
+        headers=parse_headers(line.header),
+        mandatory=line.mandatory,
+        not_before=not_before,
+        ttl=line.ttl,
     )
 
     def text() -> str:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 
 import shoal
 from shoal_ops import output
+from shoal_ops.headers import dead_letter_text, headers_json, parse_headers
 from shoal_ops.limits import TAIL_QUEUES_MAX, VERB_DEADLINE_S
+from shoal_ops.starts import parse_start
 
 
 def connect(at: str) -> shoal.Broker:
@@ -21,14 +24,29 @@ def connect(at: str) -> shoal.Broker:
 async def declare(at: str, queues: Sequence[str], options: shoal.QueueOptions, as_json: bool) -> None:
     async with connect(at) as broker:
         await broker.declare(queues, options)
+        await _remark_unbound(broker, options.dead_letter)
     if as_json:
         output.say_json({"declared": list(queues)})
 
 
-async def bind(at: str, queue: str, keys: Sequence[str], start: shoal.Start, as_json: bool) -> None:
+async def _remark_unbound(broker: shoal.Broker, dead_letter: str | bytes) -> None:
+    """Says so where no queue is bound to a dead-letter key: what comes there is not kept."""
+    if not dead_letter:
+        return
+    with suppress(shoal.ShoalError):  # A remark only: what was asked for is done.
+        if not (await broker.describe_key(dead_letter)).queues:
+            shown = output.shown(dead_letter)
+            output.remark(f"no queue is bound to the dead-letter key {shown}: messages that come there are not kept")
+
+
+async def bind(at: str, queue: str, keys: Sequence[str], start_text: str, as_json: bool) -> None:
+    """Binds a queue. `start_text`: a checked `--start`. Raises OutOfRange."""
+    start = parse_start(start_text)
     async with connect(at) as broker:
         offsets = await broker.bind(queue, keys, start=start)
     for key, first in offsets.items():
+        if isinstance(first, shoal.BoundBefore):
+            output.remark(f"{output.shown(key)}: bound before, from offset {first}: it stays as it is")
         if not start.recovered(first):
             output.remark(f"{output.shown(key)}: offsets {start.value} to {first - 1} are gone")
     _tell_offsets(queue, {output.plain(key): offset for key, offset in offsets.items()}, "from offset", as_json)
@@ -49,6 +67,7 @@ async def publish(
     not_before: datetime | float | None,
     ttl: float | None,
     idempotency_key: str | None,
+    headers: Sequence[str] | None,
     as_json: bool,
 ) -> None:
     """Publishes one message. `body` None: all of standard input."""
@@ -57,6 +76,7 @@ async def publish(
         receipt = await broker.publish(
             key,
             data,
+            headers=parse_headers(headers),
             mandatory=mandatory,
             not_before=not_before,
             live=live,
@@ -75,14 +95,22 @@ async def publish(
         output.say(f"no queue is bound to {key}: the message is not kept")
 
 
-async def farewell(at: str, queue: str, key: str | None, body: str | None, after_s: int, as_json: bool) -> None:
+async def farewell(
+    at: str,
+    queue: str,
+    key: str | None,
+    body: str | None,
+    after_s: int,
+    headers: Sequence[str] | None,
+    as_json: bool,
+) -> None:
     """Gives a queue a farewell. `key` None: takes it back. `body` None: all of standard input."""
     async with connect(at) as broker:
         if key is None:
             await broker.farewell(queue)
         else:
             data = await asyncio.to_thread(sys.stdin.buffer.read) if body is None else body.encode()
-            await broker.farewell(queue, key, data, after_s=after_s)
+            await broker.farewell(queue, key, data, headers=parse_headers(headers), after_s=after_s)
     if as_json:
         output.say_json({"queue": queue, "key": key, "after_s": after_s})
     elif key is None:
@@ -129,6 +157,7 @@ async def tail(at: str, queues: Sequence[str], messages: int | None, ack: bool, 
 async def describe(at: str, queue: str, as_json: bool) -> None:
     async with connect(at) as broker:
         found = await broker.describe(queue, bindings=True)
+        await _remark_unbound(broker, found.options.dead_letter)
     if not found.exists:
         shown = output.shown(queue)
         text = f"queue {shown} does not exist; declare it first (--key describes a key)"
@@ -192,14 +221,16 @@ def _tell_offsets(queue: str, offsets: dict[str, int], what: str, as_json: bool)
 
 
 def tell_message(message: shoal.Message, as_json: bool) -> None:
-    """Prints one message: a line with its queue, key, offset and body, or one JSON object."""
+    """Prints one message: a line with its queue, key, offset, the headers of a dead letter, and body; or JSON."""
     if not as_json:
         head = f"{output.shown(message.queue_bytes)} {output.shown(message.key_bytes)} {_place(message)}"
-        output.say_exactly(f"{head} {output.body_text(message.body)}")
+        output.say_exactly(f"{head} {dead_letter_text(message.headers)}{output.body_text(message.body)}")
         return
     found = {"queue": message.queue, "key": message.key, "offset": message.offset, "time_ms": message.time_ms}
     found |= {"redelivered": message.redelivered} | ({"live": True} if message.live else {})
-    output.say_json(found | output.body_json(message.body))
+    if not message.live and message.expires_ms:
+        found["expires_ms"] = message.expires_ms
+    output.say_json(found | headers_json(message.headers) | output.body_json(message.body))
 
 
 def tell_gap(gap: shoal.Gap) -> None:

@@ -13,7 +13,6 @@ import asyncio
 import contextlib
 import json
 from collections import deque
-from collections.abc import Sequence
 from typing import Final
 
 from starlette.exceptions import HTTPException
@@ -24,7 +23,7 @@ import shoal
 from shoal_contract.errors import ShoalError
 from shoal_ops.http import limits, messages, names
 from shoal_ops.http.metrics import Metrics
-from shoal_ops.http.push import Item, Push, Stream
+from shoal_ops.http.push import Batch, Item, Push, Stream
 from shoal_runtime.http import problem
 from shoal_runtime.tasks import Tasks
 
@@ -43,7 +42,7 @@ class EventResponse(Response):
         self._stream = stream
         self._metrics = metrics
         self._auto_ack = auto_ack
-        self._unacked: deque[tuple[float, Sequence[Item]]] = deque()
+        self._unacked: deque[tuple[float, Batch]] = deque()
         """With auto ack: the messages written, and when. Bounded by the stream's window, and counted as held by the
         stream."""
 
@@ -68,14 +67,14 @@ class EventResponse(Response):
         headers = [(b"content-type", MEDIA_TYPE.encode()), (b"x-accel-buffering", b"no")]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         part = f": queue {names.encoded(self._stream.queue)}\nretry: {limits.RECONNECT_MS}\n\n".encode()
-        batch: Sequence[Item] = ()
+        batch = Batch()
         try:
             while True:
                 async with asyncio.timeout(limits.STALL_S):
                     await send({"type": "http.response.body", "body": part, "more_body": True})
                 self._written(batch)
                 # Released while there is nothing to write: the connection itself holds what its reader has not taken.
-                part, batch = b"", ()
+                part, batch = b"", Batch()
                 batch = await self._stream.next(limits.AUTO_ACK_HOLD_S if self._unacked else limits.HEARTBEAT_S)
                 if self._stream.ended:
                     break
@@ -88,7 +87,7 @@ class EventResponse(Response):
         why = b"" if self._stream.problem is None else problem_event(self._stream.problem)
         await send({"type": "http.response.body", "body": why + b": " + self._stream.ended.encode() + b"\n\n"})
 
-    def _written(self, batch: Sequence[Item]) -> None:
+    def _written(self, batch: Batch) -> None:
         """Counts a batch as written. With auto ack, messages stay held, and count as held, for AUTO_ACK_HOLD_S; then
         they are acked."""
         now = asyncio.get_running_loop().time()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable
 from time import perf_counter
 from typing import Final
@@ -39,6 +40,9 @@ _OPEN: Final = HEALTH | {"/"}
 """The paths that need no token, besides everything below /page/. Health tells one bit; the page shows nothing before it
 has the token."""
 
+_STREAMS: Final = re.compile(r"/v1/(queues/[^/]+|keys/[^/]+/members|counts)/events")
+"""The paths of event streams. They have bounds of their own: STREAMS_MAX and WATCHES_MAX."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -58,6 +62,8 @@ class Gate:
         if scope["type"] != "http":
             await self.guard(scope, receive, send)
             return
+        # Nothing here is answered in parts; Starlette would do so for files, and refuse what it cannot read as text.
+        scope["headers"] = [header for header in scope["headers"] if header[0] != b"range"]
         # Routes match the path as it came: a name in it may hold an encoded slash.
         scope["path"] = scope["raw_path"].decode("ascii", "replace")
         began = perf_counter()
@@ -105,8 +111,9 @@ class Gate:
             self._refusals_held -= 1
 
 
-def _is_stream(path: str) -> bool:
-    return path.endswith("/events")
+def _is_stream(scope: Scope) -> bool:
+    """Tells whether a request opens an event stream. A queue or a key may be named `events`, too."""
+    return scope["method"] == "GET" and _STREAMS.fullmatch(scope["path"]) is not None
 
 
 def _check_local(scope: Scope) -> None:
@@ -127,7 +134,7 @@ def _check_local(scope: Scope) -> None:
         raise _foreign(
             f"requests that another web page makes a browser send ({site[:50]}) are refused", "sec-fetch-site"
         )
-    if _is_stream(scope["path"]) and one_value(headers, b"sec-fetch-mode") == "navigate":
+    if _is_stream(scope) and one_value(headers, b"sec-fetch-mode") == "navigate":
         raise _foreign("an event stream is not opened as a page of a browser: it takes messages", "sec-fetch-mode")
 
 
@@ -146,7 +153,7 @@ class _Sending:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = list(message.get("headers", ()))
+            headers = [header for header in message.get("headers", ()) if header[0] != b"accept-ranges"]
             self.streams = (b"content-type", b"text/event-stream") in headers
             named = {name for name, _ in headers}
             if b"cache-control" not in named:

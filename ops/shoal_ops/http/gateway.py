@@ -42,6 +42,7 @@ class Gateway:
         """Returns whether callers have read enough of earlier answers for another large one."""
         self.pulls = Takes(limits.PULLS_MAX, limits.WAITING_PULLS_MAX, lambda: self.has_room())
         self.peeks = Takes(limits.PEEKS_MAX, limits.WAITING_PEEKS_MAX, lambda: self.has_room())
+        self.lists = Takes(limits.LISTS_MAX, limits.WAITING_LISTS_MAX, lambda: self.has_room())
         self.sampler = Sampler(self.admin)
         self.sweeper = Sweeper(shoal.Parts(broker))
         self.stopping = False

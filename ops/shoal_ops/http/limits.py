@@ -18,6 +18,10 @@ BODY_BYTES_MAX: Final = 4 << 20
 """The bytes of one request's body: the largest chunk fits, in base64 with its JSON, and a few hundred such bodies do
 not fill the memory."""
 
+BODY_VALUES_MAX: Final = 60_000
+"""The values in one request's body, counted before it is parsed: 10,000 acks and 10,000 ranges fit. Parsing and
+checking so many takes 10 ms, in which nothing else is answered."""
+
 REQUESTS_MAX: Final = 1_000
 """Requests being answered at once, long polls included. Above this, callers are asked to slow down."""
 
@@ -103,6 +107,9 @@ PULL_MESSAGES_DEFAULT: Final = 10
 PULL_MESSAGES_MAX: Final = 1_000
 """Messages in one answer."""
 
+PULL_BODY_BYTES_MAX: Final = 4 << 10
+"""The bytes of a pull's own body, which stays in memory for as long as the pull waits: three numbers."""
+
 PULL_BYTES_MAX: Final = 2 << 20
 """The bytes of bodies in one answer, about. An answer is held in memory three times: as bodies, JSON and bytes to
 send."""
@@ -135,6 +142,14 @@ WAITING_PULLS_MAX: Final = 800
 
 WAITING_PEEKS_MAX: Final = 50
 """Peeks that wait at once: they are for people."""
+
+LISTS_MAX: Final = 4
+WAITING_LISTS_MAX: Final = 200
+"""Pages of names that are made at a time, and those that wait for it. A page of 1,000 bindings is up to 2 MB."""
+
+LISTED_IN_STEP: Final = 50
+"""Names of a page that are shown in one step of the loop: 2 ms at most, where names are 255 bytes that are not
+UTF-8."""
 
 LOOK_EVERY_S_MIN: Final = 0.03
 LOOK_EVERY_S_MAX: Final = 1.0

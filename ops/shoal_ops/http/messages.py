@@ -58,10 +58,10 @@ def body_of(text: str | None, base64_text: str | None) -> bytes:
 
 def headers_of(text: Mapping[str, str], base64_text: Mapping[str, str]) -> dict[str, bytes] | None:
     """Returns headers that are given as text and in base64; None without any. Raises Malformed."""
+    for name in (*text, *base64_text):
+        encode_text(name, "the name of a header")
     found = {name: encode_text(value, f"headers.{name}") for name, value in text.items()}
     found |= {name: decode_base64(value, f"headers_base64.{name}") for name, value in base64_text.items()}
-    for name in found:
-        encode_text(name, "headers")
     return found or None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from shoal_contract import options as contract_options
 from shoal_contract.arguments import (
@@ -30,6 +30,7 @@ from shoal_contract.arguments import (
 )
 from shoal_contract.limits import BODY_BYTES_MAX, DEAD_LETTER_BYTES_MAX, NAME_BYTES_MAX, TIME_S_MAX
 from shoal_ops.http import limits, names
+from shoal_ops.http.forms import FIRST, HeaderTexts, check_fields
 from shoal_ops.http.messages import BODY_BASE64_MAX
 
 NameText = Annotated[str, Field(min_length=1, max_length=NAME_BYTES_MAX)]
@@ -42,7 +43,16 @@ def example(**fields: Any) -> ConfigDict:
     return ConfigDict(extra="forbid", strict=True, json_schema_extra={"examples": [fields]})
 
 
-class QueueOptions(BaseModel):
+class Form(BaseModel):
+    """Is the base of all forms of requests. The first unknown field ends the look at one."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_only_known_fields(cls, given: Any) -> Any:
+        return check_fields(given, cls.model_fields)
+
+
+class QueueOptions(Form):
     model_config = example(expires_after_s=0, ack_timeout_ms=30_000, max_deliveries=5, dead_letter="failed-jobs")
     expires_after_s: Annotated[
         int,
@@ -92,7 +102,7 @@ class QueueOptions(BaseModel):
         )
 
 
-class KeyOptions(BaseModel):
+class KeyOptions(Form):
     model_config = example(history_messages=50, history_age_s=0, capacity_messages=0, capacity_bytes=0)
     history_messages: Annotated[
         int,
@@ -120,11 +130,11 @@ class KeyOptions(BaseModel):
         return contract_options.KeyOptions(**self.model_dump(include=set(KeyOptions.model_fields)))
 
 
-class NameQueues(BaseModel):
+class NameQueues(Form):
     model_config = example(queues=["inbox-anna", "inbox-ben"])
-    queues: Annotated[list[NameText], Field(max_length=limits.QUEUES_PER_CALL_MAX)] = []
+    queues: Annotated[list[NameText], FIRST, Field(max_length=limits.QUEUES_PER_CALL_MAX)] = []
     queues_encoded: Annotated[
-        list[NameEncoded], Field(max_length=limits.QUEUES_PER_CALL_MAX, description="percent-encoded names")
+        list[NameEncoded], FIRST, Field(max_length=limits.QUEUES_PER_CALL_MAX, description="percent-encoded names")
     ] = []
 
 
@@ -148,7 +158,7 @@ class Declared(BaseModel):
     declared: Annotated[int, Field(description="queues that exist now as asked for")]
 
 
-class StartFields(BaseModel):
+class StartFields(Form):
     start: Annotated[
         Literal["now", "earliest", "last", "ago", "offset"],
         Field(
@@ -161,17 +171,24 @@ class StartFields(BaseModel):
 
 class BindKeys(StartFields):
     model_config = example(keys=["group-7", "notices"], start="now")
-    keys: Annotated[list[NameText], Field(max_length=limits.KEYS_PER_CALL_MAX)] = []
+    keys: Annotated[list[NameText], FIRST, Field(max_length=limits.KEYS_PER_CALL_MAX)] = []
     keys_encoded: Annotated[
-        list[NameEncoded], Field(max_length=limits.KEYS_PER_CALL_MAX, description="percent-encoded names")
+        list[NameEncoded], FIRST, Field(max_length=limits.KEYS_PER_CALL_MAX, description="percent-encoded names")
     ] = []
 
 
-class UnbindKeys(BaseModel):
+class UnbindKeys(Form):
     model_config = example(keys=["group-7"], discard=False)
-    keys: Annotated[list[NameText], Field(max_length=limits.KEYS_PER_CALL_MAX)] = []
-    keys_encoded: Annotated[list[NameEncoded], Field(max_length=limits.KEYS_PER_CALL_MAX)] = []
+    keys: Annotated[list[NameText], FIRST, Field(max_length=limits.KEYS_PER_CALL_MAX)] = []
+    keys_encoded: Annotated[list[NameEncoded], FIRST, Field(max_length=limits.KEYS_PER_CALL_MAX)] = []
     discard: Annotated[bool, Field(description="drop their backlog too")] = False
+
+
+class NameKeys(Form):
+    keys: Annotated[list[NameText], FIRST, Field(max_length=limits.KEYS_PER_CALL_MAX)] = []
+    keys_encoded: Annotated[
+        list[NameEncoded], FIRST, Field(max_length=limits.KEYS_PER_CALL_MAX, description="percent-encoded names")
+    ] = []
 
 
 class KeyOffset(BaseModel):
@@ -180,6 +197,10 @@ class KeyOffset(BaseModel):
     offset: OffsetNumber
     recovered: Annotated[
         bool | None, Field(description="of a bind with start=offset: False if this offset was not kept any more")
+    ] = None
+    bound_before: Annotated[
+        bool | None,
+        Field(description="of a bind with start=offset: True if the queue was bound before; nothing has changed"),
     ] = None
 
 
@@ -191,11 +212,11 @@ class Offsets(BaseModel):
     offsets: list[KeyOffset]
 
 
-class MessageBody(BaseModel):
+class MessageBody(Form):
     body: Annotated[str | None, Field(max_length=BODY_BYTES_MAX, description="text")] = None
     body_base64: Annotated[str | None, Field(max_length=BODY_BASE64_MAX, description="bytes, in base64")] = None
-    headers: Annotated[dict[str, str], Field(max_length=limits.HEADERS_MAX)] = {}
-    headers_base64: Annotated[dict[str, str], Field(max_length=limits.HEADERS_MAX)] = {}
+    headers: HeaderTexts = {}
+    headers_base64: HeaderTexts = {}
 
 
 NotBefore = Annotated[
@@ -248,16 +269,16 @@ class MessageOfBatch(MessageBody):
     model_config = example(body="hello")
 
 
-class PublishBatch(BaseModel):
+class PublishBatch(Form):
     model_config = example(messages=[{"body": "one"}, {"body": "two"}])
-    messages: Annotated[list[MessageOfBatch], Field(min_length=1, max_length=limits.MESSAGES_PER_CALL_MAX)]
+    messages: Annotated[list[MessageOfBatch], FIRST, Field(min_length=1, max_length=limits.MESSAGES_PER_CALL_MAX)]
     mandatory: bool = False
     not_before_ms: NotBefore = 0
     live: Annotated[bool, Field(description=_LIVE)] = False
     ttl_ms: Ttl = 0
 
 
-class KeyFields(BaseModel):
+class KeyFields(Form):
     key: NameText | None = None
     key_encoded: NameEncoded | None = None
 
@@ -266,9 +287,9 @@ class KeyedMessage(Publish, KeyFields):
     model_config = example(key="group-7", body="hello")
 
 
-class PublishMany(BaseModel):
+class PublishMany(Form):
     model_config = example(messages=[{"key": "group-7", "body": "one"}, {"key": "group-8", "body": "two"}])
-    messages: Annotated[list[KeyedMessage], Field(min_length=1, max_length=limits.KEYS_PER_PUBLISH_MAX)]
+    messages: Annotated[list[KeyedMessage], FIRST, Field(min_length=1, max_length=limits.KEYS_PER_PUBLISH_MAX)]
 
 
 class Receipt(BaseModel):
@@ -322,7 +343,7 @@ class Outcomes(BaseModel):
     outcomes: Annotated[list[Outcome], Field(description="one for each message, in order")]
 
 
-class Pull(BaseModel):
+class Pull(Form):
     model_config = example(messages=10, wait_s=20, lease_ms=30000)
     messages: Annotated[int, Field(ge=PULL_MESSAGES.low, le=limits.PULL_MESSAGES_MAX)] = limits.PULL_MESSAGES_DEFAULT
     wait_s: Annotated[float, Field(ge=0, le=limits.PULL_WAIT_S_MAX, description="until a message comes")] = 0
@@ -376,7 +397,7 @@ class Messages(BaseModel):
     gaps: Annotated[list[Gap] | None, Field(description="of a pull: what the queue does not get any more")] = None
 
 
-class AckRange(BaseModel):
+class AckRange(Form):
     model_config = example(key="group-7", first=42, end=44)
     key: NameText | None = None
     key_encoded: NameEncoded | None = None
@@ -384,13 +405,14 @@ class AckRange(BaseModel):
     end: Annotated[int, Field(ge=OFFSET.low, le=OFFSET.high, description="first <= offset < end")]
 
 
-class Acks(BaseModel):
+class Acks(Form):
     model_config = example(ids=["group-7+42", "group-7+43"])
     ids: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=limits.NAME_CHARACTERS_MAX + 20)]],
+        FIRST,
         Field(max_length=limits.ACKS_PER_CALL_MAX, description="of messages, as they came"),
     ] = []
-    ranges: Annotated[list[AckRange], Field(max_length=limits.ACKS_PER_CALL_MAX)] = []
+    ranges: Annotated[list[AckRange], FIRST, Field(max_length=limits.ACKS_PER_CALL_MAX)] = []
 
 
 class Nacks(Acks):

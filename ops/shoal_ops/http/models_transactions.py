@@ -7,26 +7,20 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from shoal_ops.http import limits, models
-from shoal_ops.http.models import NameEncoded, NameText, example
+from shoal_ops.http.forms import FIRST
+from shoal_ops.http.models import Form, NameEncoded, NameText, example
 
 
-class QueueOfStep(BaseModel):
+class QueueOfStep(Form):
     queue: NameText | None = None
     queue_encoded: Annotated[NameEncoded | None, Field(description="percent-encoded name")] = None
-
-
-class NameKeys(BaseModel):
-    keys: Annotated[list[NameText], Field(max_length=limits.KEYS_PER_CALL_MAX)] = []
-    keys_encoded: Annotated[
-        list[NameEncoded], Field(max_length=limits.KEYS_PER_CALL_MAX, description="percent-encoded names")
-    ] = []
 
 
 class BindStep(models.BindKeys, QueueOfStep):
     model_config = example(queue="inbox-anna", keys=["{room-7}talk"], start="now")
 
 
-class ConfigureStep(models.KeyOptions, NameKeys):
+class ConfigureStep(models.KeyOptions, models.NameKeys):
     model_config = example(keys=["{room-7}talk"], history_messages=50)
 
 
@@ -42,7 +36,7 @@ class PublishStep(models.DelayedMessage, models.KeyFields):
     model_config = example(key="{room-7}talk", body="hello")
 
 
-class Step(BaseModel):
+class Step(Form):
     """Describes one step: exactly one of its fields is given."""
 
     model_config = example(publish={"key": "{room-7}talk", "body": "hello"})
@@ -56,14 +50,14 @@ class Step(BaseModel):
     )
 
 
-class Transaction(BaseModel):
+class Transaction(Form):
     model_config = example(
         steps=[
             {"bind": {"queue": "inbox-anna", "keys": ["{room-7}talk"]}},
             {"publish": {"key": "{room-7}talk", "body": "anna is here"}},
         ]
     )
-    steps: Annotated[list[Step], Field(min_length=1, max_length=limits.TRANSACTION_STEPS_MAX)]
+    steps: Annotated[list[Step], FIRST, Field(min_length=1, max_length=limits.TRANSACTION_STEPS_MAX)]
 
 
 class Done(BaseModel):

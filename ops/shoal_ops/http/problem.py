@@ -68,6 +68,8 @@ def _sentence(found: Mapping[str, Any], place: str) -> str:
         return f"the {_PLACES.get(where, where)} {'.'.join(names)} is missing"
     if found["type"] == "missing":
         return "the body is missing: send JSON"
+    if found["type"] == "unknown_field" and place == "body":
+        return str(found["msg"])
     return f"{place}: {found['msg']}"
 
 

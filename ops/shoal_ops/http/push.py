@@ -12,7 +12,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterator
+from typing import Final
 
 import shoal
 from shoal_contract.errors import Conflict, NoSuchQueue, ShoalError, exhausted
@@ -22,8 +23,18 @@ from shoal_runtime.tasks import Tasks
 
 _log = logging.getLogger(__name__)
 
+MESSAGE_BYTES: Final = 200
+HEADER_BYTES: Final = 100
+GAP_BYTES: Final = 200
+"""What each takes in memory beside its texts, about."""
 
 Item = shoal.Message | shoal.Gap
+
+
+class Batch(list[Item]):
+    """Is what `Stream.next` returns. `held_bytes`: what it counts as until it is written."""
+
+    held_bytes = 0
 
 
 class Stream:
@@ -42,16 +53,18 @@ class Stream:
         self._lent_bytes = 0
         """The part of `held_bytes` that `next` returned."""
         self._push = push
-        self._held: deque[Item] = deque()
+        self._held: deque[tuple[Item, int]] = deque()
+        """The items that wait, and what each counts as."""
         self._changed = asyncio.Event()
         self._over = asyncio.Event()
 
-    def put(self, message: Item) -> None:
-        """Adds a message, or a gap. No window bounds live messages: a reader that is behind loses them."""
+    def put(self, message: Item, held_bytes: int) -> None:
+        """Adds a message, or a gap, that counts as so many bytes. No window bounds live messages: a reader that is
+        behind loses them."""
         if not isinstance(message, shoal.Gap) and message.live and self.held_bytes >= limits.WINDOW_BYTES:
             return
-        self._held.append(message)
-        self._count(size_of(message))
+        self._held.append((message, held_bytes))
+        self._count(held_bytes)
         self._changed.set()
 
     def end(self, reason: str, problem: ShoalError | None = None) -> None:
@@ -60,7 +73,7 @@ class Stream:
         if not self.ended:
             self.ended, self.problem = reason, problem
             self._inbox.stop(self.queue)
-        for message in self._held:
+        for message, _ in self._held:
             give_back(message)
         self._held.clear()
         self._count(self._lent_bytes - self.held_bytes)
@@ -70,33 +83,33 @@ class Stream:
     async def until_ended(self) -> None:
         await self._over.wait()
 
-    async def next(self, wait_s: float) -> list[Item]:
-        """Returns the messages that came, at most about EVENT_BATCH_BYTES; [] after `wait_s` seconds without any, or
+    async def next(self, wait_s: float) -> Batch:
+        """Returns the messages that came, at most about EVENT_BATCH_BYTES; none after `wait_s` seconds without any, or
         once ended.
 
         Give them to `written` once they are no longer needed.
         """
+        batch = Batch()
         if not self._held and not self.ended:
             self._changed.clear()
             try:
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
             except TimeoutError:
-                return []
-        batch: list[Item] = []
+                return batch
         batch_bytes = 0
         while self._held and not self.ended and batch_bytes < limits.EVENT_BATCH_BYTES:
-            message = self._held.popleft()
+            message, held_bytes = self._held.popleft()
             batch.append(message)
+            batch.held_bytes += held_bytes
             batch_bytes += size_of(message)
-        self._lent_bytes += batch_bytes
+        self._lent_bytes += batch.held_bytes
         return batch
 
-    def written(self, messages: Iterable[Item]) -> None:
-        """Takes back messages that `next` returned."""
-        given_bytes = sum(map(size_of, messages))
-        self._lent_bytes -= given_bytes
-        self._count(-given_bytes)
+    def written(self, batch: Batch) -> None:
+        """Takes back what `next` returned."""
+        self._lent_bytes -= batch.held_bytes
+        self._count(-batch.held_bytes)
 
     def forget(self) -> None:
         """Counts nothing as held any more: none of its messages is in use."""
@@ -114,11 +127,11 @@ class _Lane:
         self.streams: dict[bytes, Stream | None] = {}
         """The stream of each queue; None while the queue is being attached or detached."""
 
-    def hand_out(self, queue: bytes, item: Item) -> None:
+    def hand_out(self, queue: bytes, item: Item, held_bytes: int = GAP_BYTES) -> None:
         """Gives a message, or a gap, to the queue's stream, if there is one."""
         stream = self.streams.get(queue)
         if stream is not None and not stream.ended:
-            stream.put(item)
+            stream.put(item, held_bytes)
         else:
             give_back(item)
 
@@ -258,8 +271,8 @@ class Push:
         True is returned. False: the inbox is closed."""
         try:
             async for delivery in lane.inbox.deliveries():
-                for message in delivery.messages():
-                    lane.hand_out(message.queue_bytes, message)
+                for message, held_bytes in counted(delivery):
+                    lane.hand_out(message.queue_bytes, message, held_bytes)
                 self._end_largest()
         except Conflict as error:
             for queue, stream in lane.streams.items():
@@ -269,6 +282,18 @@ class Push:
         return False
 
 
+def counted(delivery: shoal.Delivery) -> Iterator[tuple[shoal.Message, int]]:
+    """Yields each message of a delivery, once for each queue, and what it counts as. The last message counts for all:
+    the others keep the whole chunk in memory too, so it is free once the last one is written. Live messages, of which
+    some may be lost, count alone."""
+    whole_bytes = delivery.size_bytes
+    for message in delivery.messages():
+        if delivery.live:
+            yield message, size_of(message)
+        else:
+            yield message, MESSAGE_BYTES + (whole_bytes if message.offset == delivery.end - 1 else 0)
+
+
 def give_back(item: Item) -> None:
     """Gives back a message that no reader saw: its delivery does not count."""
     if not isinstance(item, shoal.Gap):
@@ -276,5 +301,9 @@ def give_back(item: Item) -> None:
 
 
 def size_of(message: Item) -> int:
-    """Returns about how many bytes a message, or a gap, takes in memory."""
-    return (0 if isinstance(message, shoal.Gap) else len(message.body)) + 200
+    """Returns about how many bytes a message, or a gap, takes as an event."""
+    if isinstance(message, shoal.Gap):
+        return GAP_BYTES
+    headers = message.headers
+    headers_bytes = sum(len(name) + len(value) + HEADER_BYTES for name, value in headers.items()) if headers else 0
+    return len(message.body) + headers_bytes + MESSAGE_BYTES

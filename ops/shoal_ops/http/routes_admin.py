@@ -6,13 +6,13 @@ from dataclasses import asdict
 from itertools import groupby
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query, Request
+from fastapi import APIRouter, Path, Query, Request, Response
 from fastapi.responses import JSONResponse
 
 import shoal
 from shoal_contract.errors import Malformed, OutOfRange, TooLarge
 from shoal_contract.names import Name, check_name, encode_name
-from shoal_ops.http import glance, limits, models, models_admin, names
+from shoal_ops.http import glance, limits, listing, models, models_admin, names
 from shoal_ops.http.parameters import After, KeyName, Limit, Prefix, QueueName, TheGateway
 from shoal_runtime.http import problem, query
 
@@ -93,20 +93,21 @@ async def locate(
 @router.get("/v1/queues", response_model=models_admin.QueuePage, response_model_exclude_none=True)
 async def list_queues(
     gateway: TheGateway, prefix: Prefix, after: After = "", limit: Limit = limits.PAGE_DEFAULT
-) -> models_admin.QueuePage:
+) -> Response:
     """Lists queues by prefix, in order of their bytes."""
-    found = await gateway.admin.queues(prefix, _cursor(after), limit)
-    return models_admin.QueuePage(queues=[_queue(name) for name in found.items], next=found.next)
+    async with gateway.lists.place():
+        found = await gateway.admin.queues(prefix, _cursor(after), limit)
+        return await listing.answer("queues", found.items, _queue, found.next)
 
 
 @router.get("/v1/keys", response_model=models_admin.KeyPage, response_model_exclude_none=True)
 async def list_keys(
     gateway: TheGateway, prefix: Prefix, after: After = "", limit: Limit = limits.PAGE_DEFAULT
-) -> models_admin.KeyPage:
+) -> Response:
     """Lists keys by prefix, in order of their bytes, with how many queues are bound to each."""
-    found = await gateway.admin.keys(prefix, _cursor(after), limit)
-    keys = [models_admin.KeyEntry(**_named("key", one.key), queues=one.queues) for one in found.items]
-    return models_admin.KeyPage(keys=keys, next=found.next)
+    async with gateway.lists.place():
+        found = await gateway.admin.keys(prefix, _cursor(after), limit)
+        return await listing.answer("keys", found.items, _key, found.next)
 
 
 @router.get("/v1/keys/{key}", response_model=models.Key, response_model_exclude_none=True)
@@ -131,20 +132,21 @@ async def describe_key(gateway: TheGateway, key: KeyName) -> models.Key:
 @router.get("/v1/keys/{key}/members", response_model=models_admin.QueuePage, response_model_exclude_none=True)
 async def list_members(
     gateway: TheGateway, key: KeyName, after: After = "", limit: Limit = limits.PAGE_DEFAULT
-) -> models_admin.QueuePage:
+) -> Response:
     """Lists the queues bound to a key."""
-    found = await gateway.admin.members(key, _cursor(after), limit)
-    return models_admin.QueuePage(queues=[_queue(name) for name in found.items], next=found.next)
+    async with gateway.lists.place():
+        found = await gateway.admin.members(key, _cursor(after), limit)
+        return await listing.answer("queues", found.items, _queue, found.next)
 
 
 @router.get("/v1/queues/{queue}/bindings", response_model=models_admin.BindingPage, response_model_exclude_none=True)
 async def list_bindings(
     gateway: TheGateway, queue: QueueName, after: After = "", limit: Limit = limits.PAGE_DEFAULT
-) -> models_admin.BindingPage:
+) -> Response:
     """Lists a queue's keys, each with start, cursor, end and backlog."""
-    found = await gateway.admin.bindings(queue, _cursor(after), limit)
-    bindings = [models.Binding(**asdict(one) | _named("key", one.key)) for one in found.items]
-    return models_admin.BindingPage(bindings=bindings, next=found.next)
+    async with gateway.lists.place():
+        found = await gateway.admin.bindings(queue, _cursor(after), limit)
+        return await listing.answer("bindings", found.items, _binding, found.next)
 
 
 def _cursor(after: str) -> str:
@@ -153,8 +155,24 @@ def _cursor(after: str) -> str:
     return after
 
 
-def _queue(name: Name) -> models_admin.QueueEntry:
-    return models_admin.QueueEntry(**_named("queue", name))
+def _queue(name: Name) -> dict[str, str]:
+    return _named("queue", name)
+
+
+def _key(one: shoal.KeyEntry) -> dict[str, Any]:
+    return {**_named("key", one.key), "queues": one.queues}
+
+
+def _binding(one: shoal.BindingEntry) -> dict[str, Any]:
+    return {
+        **_named("key", one.key),
+        "slice": one.slice,
+        "start": one.start,
+        "cursor": one.cursor,
+        "end": one.end,
+        "head": one.head,
+        "messages": one.messages,
+    }
 
 
 def _named(what: str, name: Name) -> dict[str, str]:

@@ -11,15 +11,16 @@ from fastapi.responses import JSONResponse
 
 import shoal
 from shoal_contract.arguments import PULL_MESSAGES
-from shoal_contract.errors import Malformed, OutOfRange, ShoalError, Unavailable
+from shoal_contract.errors import Malformed, OutOfRange, ShoalError, Unavailable, check_at_most
 from shoal_contract.names import encode_name
 from shoal_ops.http import events, limits, messages, models, names
+from shoal_ops.http.forms import BoundedRoute
 from shoal_ops.http.gateway import Gateway
 from shoal_ops.http.parameters import IdempotencyKey, KeyName, QueueName, TheGateway
 from shoal_runtime.http import problem
 from shoal_runtime.tasks import Tasks
 
-router = APIRouter(tags=["messages"])
+router = APIRouter(tags=["messages"], route_class=BoundedRoute)
 
 
 @router.post("/v1/keys/{key}/messages", response_model=models.Receipt, response_model_exclude_none=True)
@@ -133,6 +134,7 @@ async def peek(
 async def pull(request: Request, gateway: TheGateway, queue: QueueName, wanted: models.Pull | None = None) -> Any:
     """Takes messages for the time of a lease, and waits for the first if there is none. Ack what is done; the rest is
     given again when the lease ends."""
+    check_at_most("bytes of a pull's body", len(await request.body()), limits.PULL_BODY_BYTES_MAX)
     return await _pull(request, gateway, queue, wanted or models.Pull())
 
 

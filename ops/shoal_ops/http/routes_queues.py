@@ -11,9 +11,10 @@ import shoal
 from shoal_contract.errors import NoSuchQueue
 from shoal_contract.names import Name, encode_name, show
 from shoal_ops.http import messages, models, names
+from shoal_ops.http.forms import BoundedRoute
 from shoal_ops.http.parameters import KeyName, QueueName, TheGateway
 
-router = APIRouter(tags=["queues"])
+router = APIRouter(tags=["queues"], route_class=BoundedRoute)
 
 
 @router.post("/v1/queues", response_model=models.Declared)
@@ -182,6 +183,7 @@ def offsets_of(found: dict[Name, int], start: shoal.Start = shoal.NOW) -> models
             **names.fields("key", encode_name(key, "key")),
             offset=offset,
             recovered=start.recovered(offset) if named else None,
+            bound_before=isinstance(offset, shoal.BoundBefore) if named else None,
         )
         for key, offset in found.items()
     ]

@@ -10,11 +10,12 @@ import shoal
 from shoal_contract.errors import Malformed
 from shoal_ops.http import messages, models, names
 from shoal_ops.http import models_transactions as forms
+from shoal_ops.http.forms import BoundedRoute
 from shoal_ops.http.parameters import TheGateway
 from shoal_ops.http.routes_messages import done_of, let_go, receipt_of, seconds_of, time_of
 from shoal_ops.http.routes_queues import offsets_of, start_of
 
-router = APIRouter(tags=["transactions"])
+router = APIRouter(tags=["transactions"], route_class=BoundedRoute)
 
 Answer = Callable[[], forms.Done]
 """Returns what a step answered, once the transaction is committed."""

@@ -1,4 +1,4 @@
-"""Bounds how many pulls, and how many peeks, ask slices at a time: each needs a place, and places are given in turn.
+"""Bounds how many pulls, peeks and lists ask slices at a time: each needs a place, and places are given in turn.
 
 Answers of slices are in memory before any of them can be refused, so the number of requests is bounded. A place is
 given back when its answer is made, or after a time without one: a silent slice must not hold up pulls from the others.
@@ -45,7 +45,7 @@ class Takes:
 
     async def _place(self) -> _Place:
         if self._waiting >= self._waiting_max:
-            what = "requests for messages that wait"
+            what = "requests for messages or lists that wait"
             problem = f"{what}: {self._waiting + 1}; the limit is {self._waiting_max}"
             raise ResourceExhausted(problem, subject=what, limit=self._waiting_max, value=self._waiting + 1)
         self._waiting += 1

@@ -20,15 +20,15 @@ from pyspark.sql.types import (
 )
 
 from shoal_pipeline.archive.folder import NothingYet
-from shoal_pipeline.archive.schema import KINDS, SCHEMA
+from shoal_pipeline.archive.schema import SCHEMA
 from shoal_pipeline.census.memberships import Change, Request, changes_of
 from shoal_pipeline.census.outcome import SliceSpan
 from shoal_pipeline.census.ownership import Owned, with_owned
 from shoal_pipeline.limits import ARROW_ROWS
 
 MEMBERSHIP_KINDS = ("declare", "bind", "unbind", "import", "drop", "expire")
-_LEFT_OUT = ("ack", "trim", "reclaim", "due", "configure", "farewell", "said")
-"""Kinds that say nothing of memberships, and are most of an archive's rows."""
+_READ = (*MEMBERSHIP_KINDS, "publish", "own", "damaged")
+"""Kinds that a census needs. Rows of all others are left out: acks and trims are most of an archive."""
 CHANGES = StructType(
     [
         StructField("at_ms", LongType()),
@@ -51,11 +51,11 @@ _COLUMNS = (
 
 def read_rows(session: SparkSession, path: str, options: dict[str, str]) -> DataFrame:
     """Returns every row that a census needs, in the census's columns. Names are bytes, as different names may be shown
-    alike. The data source leaves out acks, trims and reclaims. `options`: those of the data source."""
+    alike. The data source leaves out all rows but those of _READ. `options`: those of the data source."""
     fields = [SCHEMA[name] for name in _COLUMNS]
     schema = StructType([StructField(field.name, BinaryType()) if field.name in _NAMES else field for field in fields])
     rows = session.read.format("shoal").options(**options).schema(schema).load(path)
-    rows = rows.where(f.col("kind").isin(*(kind for kind in KINDS if kind not in _LEFT_OUT)))
+    rows = rows.where(f.col("kind").isin(*_READ))
     return rows.withColumn("at_ms", f.unix_millis("time")).drop("time")
 
 

@@ -1,8 +1,9 @@
 """Bounds the bodies of requests: how large, how slow, and how many bytes of them at a time.
 
 A body has a place, of the size that it announces, from the request's head to the end of its answer. The place grows if
-the body holds many JSON objects, which take more memory than their text. Where no place is left, bodies that make no
-progress make room, the slowest first; otherwise the newcomer is asked to come again.
+the body holds many JSON values, which take more memory than their text. Where no place is left, bodies make room that
+come more slowly than their announced size allows, first the one with most place for what it brought; otherwise the
+newcomer is asked to come again. Small bodies have a part of the room for themselves.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ class Body:
         self._receive = receive
         self.place_bytes = place_bytes
         self._announced_bytes = place_bytes
-        self._objects = 0
-        """The most JSON objects that it may hold: a brace in a text counts too."""
+        self._values_bytes = 0
+        """What JSON values take beside their text, at most: a brace or a comma in a text counts too."""
         self.received_bytes = 0
-        self.since = asyncio.get_running_loop().time()
+        self.since = self._began = asyncio.get_running_loop().time()
         """The time when the last STEP_BYTES were complete, in seconds of the loop's clock."""
         self._since_bytes = 0
         """The value of `received_bytes` at that time."""
@@ -55,8 +56,24 @@ class Body:
     def needs_bytes(self, body_bytes_max: int) -> int:
         """Returns the bytes of the place that the body needs, as far as is known. Braces in a text never keep a body
         out for good."""
-        objects_bytes = min(self._objects * limits.OBJECT_BYTES, body_bytes_max)
-        return max(self._announced_bytes, self.received_bytes) + objects_bytes
+        return self._size_bytes + min(self._values_bytes, body_bytes_max)
+
+    @property
+    def _size_bytes(self) -> int:
+        return max(self._announced_bytes, self.received_bytes)
+
+    def is_late(self, now: float) -> bool:
+        """Tells whether the body comes too slowly where room is short: nothing to speak of for SLOW_S, or less than
+        makes it complete in CROWDED_BODY_S."""
+        if self.since <= now - limits.SLOW_S:
+            return True
+        due = self._size_bytes * (now - self._began - limits.SLOW_S) / limits.CROWDED_BODY_S
+        return self.received_bytes < due
+
+    @property
+    def idle_share(self) -> float:
+        """Returns how many bytes of its place the body has for each byte that it brought."""
+        return self.place_bytes / (self.received_bytes + 1)
 
     def end(self, why: str) -> None:
         """Ends the body: the request gets no more of it, and its wait for more raises Refused."""
@@ -71,7 +88,8 @@ class Body:
     def _take(self, message: Message) -> None:
         piece = message.get("body", b"")
         self.received_bytes += len(piece)
-        self._objects += piece.count(b"{")
+        self._values_bytes += piece.count(b"{") * limits.OBJECT_BYTES
+        self._values_bytes += (piece.count(b"[") + piece.count(b",") + piece.count(b":")) * limits.VALUE_BYTES
         more = message["type"] == "http.request" and message.get("more_body", False)
         self._bodies.grown(self, more)
         if self.received_bytes - self._since_bytes >= limits.STEP_BYTES:
@@ -99,7 +117,7 @@ class Bodies:
         if length is not None and length > self._body_bytes_max:
             raise self._too_large(length)
         body = Body(self, receive, limits.BODY_PIECE_BYTES if length is None else length)
-        self._make_room(body.place_bytes)
+        self._make_room(body.place_bytes, body.place_bytes <= limits.SMALL_BODY_BYTES)
         self._places.add(body)
         self.held_bytes += body.place_bytes
         if body.place_bytes:
@@ -110,13 +128,17 @@ class Bodies:
         return body in self._arriving
 
     def end_slowest(self) -> bool:
-        """Ends a body that makes no progress, if there is one: its request makes room for another. Returns whether it
+        """Ends a body that comes too slowly, if there is one: its request makes room for another. Returns whether it
         did."""
-        slowest = min(self._arriving, key=lambda body: body.since, default=None)
-        if slowest is None or slowest.since > asyncio.get_running_loop().time() - limits.SLOW_S:
+        now = asyncio.get_running_loop().time()
+        slowest = max(
+            (body for body in self._arriving if body.is_late(now)), key=lambda body: body.idle_share, default=None
+        )
+        if slowest is None:
             return False
         slowest.end(
-            f"it brought less than {limits.STEP_BYTES} bytes in {limits.SLOW_S:g} s while others waited for room"
+            f"it brought less than {limits.STEP_BYTES} bytes in {limits.SLOW_S:g} s, or would have taken more than"
+            f" {limits.CROWDED_BODY_S:g} s, while others waited for room"
         )
         return True
 
@@ -130,7 +152,7 @@ class Bodies:
         wanted = body.needs_bytes(self._body_bytes_max) - body.place_bytes
         if wanted > 0 and body in self._places:
             try:
-                self._make_room(wanted)
+                self._make_room(wanted, body.needs_bytes(self._body_bytes_max) <= limits.SMALL_BODY_BYTES)
             except ResourceExhausted as error:
                 raise Refused(error) from None
             body.place_bytes += wanted
@@ -143,14 +165,17 @@ class Bodies:
             self._places.remove(body)
             self.held_bytes -= body.place_bytes
 
-    def _make_room(self, wanted: int) -> None:
-        while self.held_bytes + wanted > limits.BODIES_BYTES_MAX:
+    def _make_room(self, wanted: int, small: bool) -> None:
+        room = limits.BODIES_BYTES_MAX
+        if not small:
+            room -= room // limits.SMALL_BODIES_PARTS
+        while self.held_bytes + wanted > room:
             if not self.end_slowest():
                 raise ResourceExhausted(
                     f"request bodies under way: {self.held_bytes} bytes, and {wanted} more are wanted; the limit is "
-                    f"{limits.BODIES_BYTES_MAX}",
+                    f"{room}",
                     subject="request bodies under way",
-                    limit=limits.BODIES_BYTES_MAX,
+                    limit=room,
                     value=self.held_bytes + wanted,
                 )
 

@@ -2,7 +2,8 @@
 
 At most `connections_max` are open. One more ends another: of those that wait for their peer, the one whose time ends
 first. So silent connections never close the port. Where all have answers in the making, or wait for their turn to be
-read, one that was answered before ends. If there is none, one more is let in, up to CONNECTIONS_FACTOR times as many.
+read, one that was answered before ends. If there is none, one more is let in, up to CONNECTIONS_FACTOR times as many;
+beyond that the newcomer itself ends.
 Not here: sockets (protocol.py).
 """
 
@@ -68,10 +69,13 @@ class Connections(Generic[Connection]):
         return len(self._by_wait[waits])
 
     def opened(self, connection: Connection, now: float) -> Connection | None:
-        """Adds a connection. Returns another connection that must end for it, if there are too many."""
+        """Adds a connection. Returns the connection that must end, if there are too many: another one, or this one,
+        which is not added then."""
         victim = self._nearest_end() if len(self._waits) >= self.connections_max else None
         if victim is not None:
             self.lost(victim)
+        elif len(self._waits) >= limits.CONNECTIONS_FACTOR * self.connections_max:
+            return connection
         self.waits(connection, Waits.HEAD, now)
         return victim
 

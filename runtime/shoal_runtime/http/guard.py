@@ -11,7 +11,7 @@ from typing import Final
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from shoal_contract.errors import ResourceExhausted, ShoalError
+from shoal_contract.errors import Malformed, ResourceExhausted, ShoalError
 from shoal_runtime.http import problem
 from shoal_runtime.http.bodies import Bodies, Body
 from shoal_runtime.http.headers import check_host, listens_on_loopback
@@ -23,6 +23,10 @@ Check = Callable[[Scope], None]
 
 def _anything(scope: Scope) -> None:
     pass
+
+
+def _none(scope: Scope) -> bool:
+    return False
 
 
 def _closing(send: Send) -> Send:
@@ -51,9 +55,9 @@ class Guard:
     """Checks and counts requests before they reach the application. `active`: the number of requests being answered
     now, without health and `streams`.
 
-    `check` raises the ShoalError that refuses a request. `streams` tells whether a path has bounds of its own.
-    `is_leaving` tells whether the process is to stop: then each answer ends its connection, and its peer can go
-    elsewhere in an orderly way.
+    `check` raises the ShoalError that refuses a request. `streams` tells whether a request has bounds of its own; it
+    may have no body. `is_leaving` tells whether the process is to stop: then each answer ends its connection, and its
+    peer can go elsewhere in an orderly way.
     """
 
     def __init__(
@@ -61,7 +65,7 @@ class Guard:
         application: ASGIApp,
         bounds: HttpLimits,
         check: Check = _anything,
-        streams: Callable[[str], bool] = lambda path: False,
+        streams: Callable[[Scope], bool] = _none,
         is_leaving: Callable[[], bool] = never,
     ) -> None:
         self._application = application
@@ -84,7 +88,7 @@ class Guard:
         except ShoalError as error:
             await problem.answer(error)(scope, receive, send)
             return
-        counts = int(not self._is_free(scope["path"]))
+        counts = int(not self._is_free(scope))
         self.active += counts
         try:
             await self._application(scope, body.receive, send)
@@ -96,14 +100,19 @@ class Guard:
 
     def _admit(self, scope: Scope, receive: Receive) -> Body:
         """Returns the request's body, with its place taken. Raises ResourceExhausted, TooLarge, Malformed."""
-        if self.active >= self._requests_max and not self._is_free(scope["path"]) and not self.bodies.end_slowest():
+        if self.active >= self._requests_max and not self._is_free(scope) and not self.bodies.end_slowest():
             raise ResourceExhausted(
                 f"requests under way: {self.active + 1}; the limit is {self._requests_max}",
                 subject="requests under way",
                 limit=self._requests_max,
                 value=self.active + 1,
             )
-        return self.bodies.open(scope, receive)
+        body = self.bodies.open(scope, receive)
+        if body.place_bytes and self._streams(scope):
+            # It would be there, and count, for as long as the stream is open.
+            body.close()
+            raise Malformed("an event stream takes no body", subject="request body")
+        return body
 
-    def _is_free(self, path: str) -> bool:
-        return path in HEALTH or self._streams(path)
+    def _is_free(self, scope: Scope) -> bool:
+        return scope["path"] in HEALTH or self._streams(scope)

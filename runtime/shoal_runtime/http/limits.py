@@ -24,6 +24,10 @@ ANSWERS_BYTES_MAX: Final = 64 << 20
 """The bytes of answers that their readers have not taken yet, over all connections. Above this, readers that make no
 progress are cut off, and code that makes large answers should wait (`HttpServer.has_room`)."""
 
+TAIL_BYTES: Final = 64 << 10
+"""An answer that takes more memory than this counts as unread until its last byte is taken. Smaller ones count only
+while they are too large for the transport, which is at the same size."""
+
 SEND_BUFFER_BYTES: Final = 128 << 10
 """The bytes of an answer that the kernel holds for its reader. Containers count them as memory too; the kernel takes
 twice as much. Its own default goes up to 4 MiB a connection."""
@@ -32,12 +36,22 @@ BODIES_BYTES_MAX: Final = 64 << 20
 """The bytes of bodies of requests under way, from their head to their answer. Each may be in memory three times: as it
 came, as a message, and on its way to the slice."""
 
-OBJECT_BYTES: Final = 256
-"""The bytes that a JSON object counts beside its text: the two bytes `{}` become a dictionary, and perhaps a
-message."""
+SMALL_BODY_BYTES: Final = 64 << 10
+SMALL_BODIES_PARTS: Final = 4
+"""A body that announces no more than the first has a part of this room for itself: larger ones leave BODIES_BYTES_MAX
+divided by the second number free for such."""
 
-BODY_PIECE_BYTES: Final = 256 << 10
-"""The size that a body without a length is assumed to have until it is larger: as much as one read may bring."""
+CROWDED_BODY_S: Final = 10.0
+"""Where room is short, a body must come at such a pace that all that it announces is there after so many seconds, and
+SLOW_S at its beginning. A body of 4 MiB needs 420 KB/s then, and one of 64 KiB 6.6 KB/s."""
+
+OBJECT_BYTES: Final = 256
+VALUE_BYTES: Final = 64
+"""The bytes that a JSON object, and each comma, colon or beginning of a list, counts beside its text: the two bytes
+`{}` become a dictionary, and perhaps a message; the three bytes `[],` a list and a place in another."""
+
+BODY_PIECE_BYTES: Final = SMALL_BODY_BYTES
+"""The size that a body without a length is assumed to have until it is larger."""
 
 METRICS_KEPT_S: Final = 0.2
 """The answer of `/metrics` is given again for so many seconds: rendering takes 3 ms, so that many requests take 1.5 %
@@ -52,7 +66,7 @@ EVENTS_PER_TURN: Final = 16
 
 CONNECTIONS_FACTOR: Final = 2
 """Where all connections are being answered, or wait for their turn, up to so many times `connections_max` are let in;
-beyond that the newest ends."""
+beyond that the newest of those that were never answered ends, or else the newcomer."""
 
 LOG_LINES_PER_S: Final = 1.0
 """The number of log lines a second about bad requests, of each kind. The others are counted, and the next line has the

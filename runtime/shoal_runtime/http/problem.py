@@ -5,6 +5,7 @@ Belongs here: which error has which status, and the form. Not here: raising erro
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any, Final
 
@@ -80,10 +81,19 @@ def _type(error: ShoalError) -> str:
     return f"urn:shoal:error:{type(error).__name__}"
 
 
+class _Problem(JSONResponse):
+    """Is a problem as it is sent. What an error quotes of a request need not be valid Unicode."""
+
+    media_type = MEDIA_TYPE
+
+    def render(self, content: Any) -> bytes:
+        return json.dumps(content, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
 def answer(error: ShoalError, status: int = 0, headers: dict[str, str] | None = None) -> JSONResponse:
     body = body_of(error, status)
     sent = _EXTRA_HEADERS.get(body["status"], {}) | (headers or {})
-    return JSONResponse(body, body["status"], headers=sent, media_type=MEDIA_TYPE)
+    return _Problem(body, body["status"], headers=sent)
 
 
 async def answer_error(request: Request, error: Exception) -> JSONResponse:

@@ -135,7 +135,10 @@ class Protocol(H11Protocol):
             self.transport.close()
 
     def look(self) -> None:
-        """Notes how much of its answer the peer has taken."""
+        """Notes how much of its answer the peer has taken, and whether that is all."""
+        if self._waits_for() is not Waits.READER:
+            self._note()
+            return
         unread, held = self.transport.get_write_buffer_size(), self._counted.held_bytes
         self._shared.connections.unread(self, unread, held, self.loop.time())
 
@@ -183,10 +186,14 @@ class Protocol(H11Protocol):
             self.look()
 
     def _waits_for(self) -> Waits:
-        if self.flow.write_paused or self.transport.is_closing():
+        if self.flow.write_paused or self.transport.is_closing() or self._holds_answer():
             return Waits.READER
         if self.cycle is not None and not self.cycle.response_complete:
             return Waits.ANSWER
         if self.conn.their_state is h11.SEND_BODY:
             return Waits.REST
         return Waits.HEAD if self.cycle is None or self._strict.begun else Waits.NEXT
+
+    def _holds_answer(self) -> bool:
+        """Tells whether much memory waits for the last bytes of an answer: it is free once all of them are taken."""
+        return self._counted.held_bytes > limits.TAIL_BYTES and self.transport.get_write_buffer_size() > 0

@@ -37,6 +37,7 @@ from shoal_slice_node.adapters.limits import (
 )
 from shoal_slice_node.adapters.node_data import NodeData
 from shoal_slice_node.adapters.steps import StepWatch
+from shoal_slice_node.adapters.watch_writes import WatchWrites
 from shoal_slice_node.adapters.watchman import Watchman
 from shoal_slice_node.adapters.writers import Writers
 from shoal_slice_node.core.apply.records import Kind, encode_ownership
@@ -82,6 +83,7 @@ class Broker:
         self.node.watching.begin(secrets.randbits(63))
         self.watch_wakers: dict[int, Callable[[], None]] = {}
         """Wakes the stream of each watch, by its number, when it may have something to be told."""
+        self.watch_writes = WatchWrites()
         self.dispatcher = self.node.dispatcher
         self.writers = Writers()
         self.answers = AnswerRoom(memory.answers_bytes)
@@ -100,6 +102,7 @@ class Broker:
         self.watchman = Watchman(
             self.dispatcher,
             self.writers,
+            self.watch_writes,
             self.answers,
             memory.budget_bytes,
             self.commit_loop.between_records,

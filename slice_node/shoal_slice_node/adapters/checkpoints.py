@@ -48,7 +48,8 @@ class Checkpoints:
         delta_bytes_max: int = DELTA_STALL_FACTOR * DELTA_BYTES_MAX,
     ) -> None:
         self.problem = ""
-        self._delta_bytes_max = delta_bytes_max
+        self._active_bytes_max = delta_bytes_max - freezing.fit(delta_bytes_max)
+        """What is left for the active changes beside the frozen ones, which are in memory too."""
         self.figures: dict[str, Any] = {}
         self._store = store
         self._journal = journal
@@ -97,7 +98,7 @@ class Checkpoints:
         store = self._store
         if not store.freezing:
             return False
-        share = self._delta_bytes_max - DELTA_BYTES_MAX  # Leaves room for the frozen changes, which are in memory too.
+        share = self._active_bytes_max
         return self._freezing.is_large(factor) or store.delta_bytes * DELTA_STALL_FACTOR >= share * factor
 
     def _next_end(self) -> asyncio.Future[None]:

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import grpc.aio
 
-from shoal_contract.errors import NotLeader, OutcomeUnknown, OutOfRange, ShoalError, Unavailable
+from shoal_contract.errors import NotLeader, OutcomeUnknown, OutOfRange, ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.limits import REQUEST_BYTES_MAX
 from shoal_contract.names import show
@@ -82,7 +82,7 @@ class Letters(Protocol):
 
     def sent(self, letter: Any) -> None: ...
 
-    def not_sent(self, letter: Any, now_ms: int) -> None: ...
+    def not_sent(self, letter: Any, now_ms: int, full: bool = False) -> None: ...
 
 
 class Courier:
@@ -156,7 +156,7 @@ class Courier:
             if failure is None:
                 letters.sent(letter)
             else:
-                letters.not_sent(letter, steady_ms())
+                letters.not_sent(letter, steady_ms(), _full(failure, letter))
             self._tell(letter.key, failure)
             self._steps.done(began)
 
@@ -231,7 +231,7 @@ class Courier:
             self._told[key] = type(failure)
             _log.warning(
                 "dead letters or farewells for another slice wait, and are sent again: %s. Until then this slice keeps"
-                " them",
+                " them; farewells that a full key refuses for an hour end",
                 failure.message,
             )
 
@@ -245,6 +245,11 @@ async def _publish_as(stub: SliceServiceAsyncStub, letter: Letter, sequence: int
     except grpc.aio.AioRpcError as error:
         return from_rpc_error(error)
     return None
+
+
+def _full(failure: ShoalError, letter: Letter) -> bool:
+    """Returns whether the letter's key refused it because it is at its capacity."""
+    return isinstance(failure, ResourceExhausted) and _decided(failure, letter)
 
 
 def _decided(failure: ShoalError, letter: Letter) -> bool:

@@ -65,6 +65,11 @@ class Figures:
         return len(self._broker.node.watching)
 
     @property
+    def farewells_ended(self) -> int:
+        """Returns how many farewells for other slices ended, as their keys were full for too long."""
+        return self._broker.dispatcher.farewells.letters.ended
+
+    @property
     def guard(self) -> MemoryGuard:
         """Returns what ends connections for memory, or for room on a port."""
         return self._broker.watchman.guard

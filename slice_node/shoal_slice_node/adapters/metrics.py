@@ -66,6 +66,10 @@ NOW_GAUGES: tuple[tuple[str, str, Callable[[Figures], float]], ...] = (
     ("watches", "Watches of members and counts that are open now.", lambda f: f.watches),
 )
 
+NOW_COUNTERS: tuple[tuple[str, str, Callable[[Figures], float]], ...] = (
+    ("farewells_ended", "Farewells given up, as their key was full for an hour.", lambda f: f.farewells_ended),
+)
+
 COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("declares", "Queues declared.", lambda f: f.counters.declares),
     ("binds", "Keys bound.", lambda f: f.counters.binds),
@@ -135,7 +139,7 @@ class SliceMetrics(Collector):
         found = self.figures.now()
         labels = (found.slice, found.node)
         yield from _metrics(labels, found, GAUGES, COUNTERS)
-        yield from _metrics(labels, self.figures, NOW_GAUGES, ())
+        yield from _metrics(labels, self.figures, NOW_GAUGES, NOW_COUNTERS)
         yield from _metrics(labels, self.figures.guard, guard_metrics.GAUGES, guard_metrics.COUNTERS)
         yield from _shares(labels, found)
         yield _refusals(labels, found)

@@ -229,7 +229,7 @@ class SessionStream:
         response, session = wire.SessionResponse(), self._session
         room = self._answers.take(response, RESPONSE_BYTES_MAX)
         response.resets.extend(session.take_resets(RESETS_PER_RESPONSE_MAX))
-        response.ended.extend(session.take_ended(ENDED_PER_RESPONSE_MAX))
+        response.ended.extend(session.ended_handles.take(ENDED_PER_RESPONSE_MAX))
         if session.resets or session.ended_handles or not session.waiting or room < RESPONSE_BYTES_MAX // 2:
             return response, 0
         taken = self._broker.dispatcher.take(session, min(room, DELIVERIES_PER_WRITE_BYTES))

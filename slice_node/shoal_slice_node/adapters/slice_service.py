@@ -89,7 +89,7 @@ class SliceService:
             start_value=request.start_value,
         )
         outcome, _ = await self._change(call, wire.Step(binds=binds))
-        return wire.BindResponse(offsets=outcome.offsets)
+        return wire.BindResponse(offsets=outcome.offsets, bound_before=outcome.bound_before)
 
     async def unbind(self, request: wire.UnbindRequest, call: Call) -> wire.UnbindResponse:
         unbinds = wire.Unbinds(

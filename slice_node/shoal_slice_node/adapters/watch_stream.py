@@ -11,13 +11,13 @@ from typing import Any
 
 import grpc
 
-from shoal_contract.errors import DeadlineExceeded
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_runtime.aborting import send_headers, write
 from shoal_slice_node.adapters.answer_room import Reservation
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import WATCH_WRITE_S
+from shoal_slice_node.adapters.watch_writes import WatchWrite
 from shoal_slice_node.core.node.requests import as_shoal_error
 from shoal_slice_node.core.turns import Source
 from shoal_slice_node.core.watching.limits import PART_BYTES_MAX
@@ -87,10 +87,13 @@ class WatchStream:
     async def _write(self, data: bytes, reservation: Reservation) -> None:
         """Raises DeadlineExceeded if the client does not read."""
         reservation.settle(len(data))
+        timeout = asyncio.timeout(WATCH_WRITE_S)
+        writing = WatchWrite(self._context.peer(), len(data), lambda: timeout.reschedule(0))
+        self._broker.watch_writes.began(writing)
         try:
-            async with asyncio.timeout(WATCH_WRITE_S):
+            async with timeout:
                 await write(self._context, data)
         except TimeoutError:
-            raise DeadlineExceeded(
-                f"the watch was not read within {WATCH_WRITE_S:g} s: it ends", subject="watch"
-            ) from None
+            raise writing.error() from None
+        finally:
+            self._broker.watch_writes.over(writing)

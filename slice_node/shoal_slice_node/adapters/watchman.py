@@ -28,6 +28,7 @@ from shoal_slice_node.adapters.limits import (
     STALLED_SESSION_MS,
     STEP_WATCH_MS,
 )
+from shoal_slice_node.adapters.watch_writes import WatchWrites
 from shoal_slice_node.adapters.writers import Writers
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Feed
@@ -49,6 +50,7 @@ class Watchman:
         self,
         dispatcher: Dispatcher,
         writers: Writers,
+        watch_writes: WatchWrites,
         answers: AnswerRoom,
         memory_bytes: int,
         between_records: asyncio.Event,
@@ -57,6 +59,7 @@ class Watchman:
     ) -> None:
         self._dispatcher = dispatcher
         self._writers = writers
+        self._watch_writes = watch_writes
         self._answers = answers
         self._memory_bytes = memory_bytes
         self._short_bytes = int(MEMORY_HIGH * memory_bytes)
@@ -95,11 +98,14 @@ class Watchman:
             self.look()
 
     def guard_answers(self) -> None:
-        """Ends sessions that do not read their answers while others wait for room: first those that hold much, then
-        those that each hold little, but too much together."""
+        """Ends watches and sessions that do not read their answers while others wait for room: first watches, then
+        sessions that hold much, then those that each hold little, but too much together."""
         waiting = self._answers.waiting
         share, needed_bytes = self._answers.share, LARGE_ANSWER_BYTES * max(1, waiting)
         for_ms = STALLED_CROWDED_MS if waiting else STALLED_SESSION_MS
+        if waiting:
+            freed_bytes = self._watch_writes.end_stalled(share, needed_bytes, for_ms)
+            needed_bytes = max(1, needed_bytes - freed_bytes)
         self._tell(self._writers.end_stalled(share, needed_bytes, for_ms))
         if waiting:
             small = self._writers.end_stalled_small(share, needed_bytes)

@@ -112,6 +112,9 @@ APPLIED_PER_STEP: Final = 16
 """Keys or queues of a record that are applied in one step: under 1 ms. Between steps, work outside of the core goes on.
 """
 
+AGE_BIND_COST: Final = 4
+"""Operations that a bind by age costs: it looks at the headers of up to some 25 log rows of a large key, 0.2 ms."""
+
 DONE_RANGES_PER_APPLIED: Final = 16
 """Done ranges of a binding that count as one more key in such a step, and in a purge: a row of 2,000 ranges takes
 0.2 ms, and has a step of its own."""
@@ -151,11 +154,23 @@ FAREWELLS_BYTES_PER_RECORD: Final = 4 << 20
 number is that of EXPIRED_PER_RECORD_MAX."""
 
 LETTERS_WAITING_MAX: Final = 10_000
-"""Letters that another slice did not take, noted in memory to be sent again, about 100 bytes each. While there are so
-many, no others are tried."""
+"""Farewells on their way to other slices that are noted in memory, about 300 bytes each; the others wait on disk. Of a
+key that takes none only one is noted."""
 
-LETTERS_PER_STEP: Final = 16
-"""Letters that are looked at in one step for one that may be sent, each of up to a chunk."""
+LETTER_LINES_FORGOTTEN_MAX: Final = 64
+LETTER_LINES_FORGOTTEN_MS: Final = 100
+"""If so many keys take none: how many of them are forgotten until the next round, in how long, so that others are
+tried. All letters of a slice that is away are tried so, a million in half an hour, for a percent of the time."""
+
+LETTER_REFUSED_MS: Final = 3_600_000
+"""If a key at its capacity refuses all farewells of another slice for so long, each that it refuses from then on ends.
+"""
+
+LETTERS_PER_ROUND_MS: Final = 10
+"""So many letters that a round looked at put the next one off by a millisecond: it looks at 50 in a millisecond."""
+
+LETTERS_PER_STEP: Final = 64
+"""Letters that are looked at in one step for one that may be sent; no more once they have LETTER_BYTES_OPENED: 1 ms."""
 
 LETTERS_PER_RECORD_MAX: Final = 500
 """Letters that one FAREWELL record takes away, once they are where they belong: under 2 ms."""
@@ -187,10 +202,19 @@ DUE_AGAIN_MS_MAX: Final = 3_600_000
 """After this time a delayed publish is looked at again whose key is another slice's when it is due, or is full; after
 each further look after twice that time, at most an hour. A million of them cost half a minute each time."""
 
+EXPIRED_ROWS_PER_STEP: Final = 512
+EXPIRED_ROWS_PER_RECORD: Final = 4_096
+"""Log rows whose headers a DUE record looks at for what has expired, of one key and of all of its keys, which have
+equal parts: about 2 ms, and 16 ms in steps. One record each 20 ms gives up 25,000 chunks of one key a second."""
+
+EXPIRED_ROWS_PER_OPERATION: Final = 16
+"""Log rows that count there as one operation more."""
+
+EXPIRED_ROWS_AT_CAPACITY: Final = 32
+"""Log rows that a publish to a full key looks at for what has expired: 0.1 ms."""
+
 HISTORY_ROWS_PER_LOOK: Final = 32
-HISTORY_BYTES_PER_LOOK: Final = 2 << 20
-"""Log rows, and their bytes, that are looked at for what is too old for a key's history: 0.2 ms, or 1 ms if they are
-large. The last one may exceed the bytes."""
+"""Log rows whose headers are looked at for what is too old for a key's history: 0.2 ms."""
 
 HISTORY_MESSAGES_PER_TRIM: Final = 10_000
 """Messages that one trim removes from a history by age, or one chunk more: 1 ms. The rest follows, some 40 times a
@@ -369,9 +393,21 @@ WANTED_MAX: Final = 10_000
 """How long a queue counts as used after a pull found that its drop was being written, and of how many queues this is
 noted, 200 bytes each: a client that pulls again gets its messages, whatever drops are asked for meanwhile."""
 
+ENDED_HANDLE_BYTES: Final = 700
+"""Memory of a handle that ended and of which the client is not told yet, with the longest name of its queue. As much as
+an attachment: while a session loses queues to others, its part of the share of attached queues does not grow."""
+
 ENDED_UNREAD_MAX: Final = 1_000
-"""Handles of a session that were ended and not yet told: about 1 KiB each. Beyond, attaches are refused until the
-client has read. As many that were told are remembered until the client detaches or uses them."""
+"""Handles of a session that ended and of which it is not told yet. Beyond, its attaches are refused until it has read.
+"""
+
+ENDED_LOST_MAX: Final = 10_000
+"""Such handles of a session that loses queues to others: beyond, it ends. A client that reads is told of 1,000 with
+each response, while others take 1,000 in 40 ms at best."""
+
+ENDED_TOLD_MAX: Final = 1_000
+"""Handles of a session of which it was told that they ended, remembered until it detaches or uses them: 100 bytes each.
+"""
 
 LIVE_LOOKS_MAX: Final = 16
 """Sessions of one queue that are asked for room for a live chunk. If none of them has any, the queue loses it."""
@@ -451,6 +487,10 @@ RESTING_ENDED_PER_TURN: Final = 500
 PULL_ROWS_PER_STEP: Final = 200
 """Parts of chunks taken in one step of a pull: about 1 ms."""
 
+LAGGING_AT_ONCE_MAX: Final = 32
+"""Streams of one queue that lag, and that a turn or a pull lists at once, to look at them one after the other. To find
+the first ones takes up to 0.2 ms for each list, in a queue with 200,000 bindings."""
+
 FEED_BYTES: Final = 1_100
 ATTACHMENT_BYTES: Final = 700
 STREAM_BYTES: Final = 450
@@ -493,6 +533,10 @@ PARCEL_BYTES_MAX: Final = NAME_BYTES_MAX + PARCEL_NUMBERS_BYTES_MAX
 PULL_BYTES_MAX: Final = FRAME_BYTES_MAX // 4
 """Bytes taken by one pull: they fit one answer beside a largest chunk."""
 
+PULL_GAPS_BYTES_MAX: Final = 384 << 10
+"""Bytes of gaps in the answer of one pull, some 1,200 of them, beside what is taken. It ends there: the next pull tells
+the others. The last passed stretch may exceed it, by GAPS_AT_ONCE_MAX gaps."""
+
 DELIVERED_MARKS_MAX: Final = 100_000
 """Bindings with a highest delivered offset remembered after their queue was detached, to mark redeliveries."""
 
@@ -526,7 +570,10 @@ PIECE_ROWS_MAX: Final = 5000
 """Rows of a frozen delta sent, or freed, at one go: about 2 ms of the broker's loop."""
 
 PIECE_BYTES_MAX: Final = 1 << 20
-"""Bytes of log rows sent at one go: they may be long."""
+"""Bytes of rows sent, or freed, at one go: rows of some tables may be long."""
+
+LOG_HEAD_BYTES_MIN: Final = 64
+"""Bytes of a log row that a look at its header alone reads at least: any header fits."""
 
 ROW_KEY_BYTES_MAX: Final = 511
 """Bytes of a row's key: LMDB's bound, which the tables in memory hold too."""
@@ -548,6 +595,7 @@ LIST_BINDINGS_PER_STEP_MAX: Final = 64
 """Items that one step of a list looks at, by how much each costs (a binding and a range may take reads of a log). Then
 messages get their turn. A step takes about 1 ms."""
 
+assert ENDED_HANDLE_BYTES <= ATTACHMENT_BYTES
 assert ANSWERS_KEPT_MAX * 8 < 4096 + 1
 assert DONE_RANGES_MAX >= CHUNK_MESSAGES_MAX
 assert TRANSIENTS_PER_TURN <= EXPIRED_PER_RECORD_MAX

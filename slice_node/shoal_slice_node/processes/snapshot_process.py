@@ -17,6 +17,7 @@ from socket import socket
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import bulk_pb2 as wire
+from shoal_runtime.grpc_requests import decode
 from shoal_slice_node.core.read.memberships import Verifier, export_pages
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.verbs.changes import parse_import
@@ -50,7 +51,7 @@ def _verify(base: LmdbBase, connection: socket) -> None:
     """Verifies each chunk that the broker sends. Raises Malformed, TooLarge."""
     verifier = Verifier(Delta(base), base.lsn)
     while (frame := receive_frame(connection)) is not None and frame[0] == DATA:
-        request = wire.VerifyRequest.FromString(frame[1])
+        request = decode(wire.VerifyRequest.FromString, frame[1])
         imports = parse_import(request.change)[0].steps[0].imports
         connection.sendall(encode_frame(DATA, verifier.verify(request.chunk, imports).SerializeToString()))
 

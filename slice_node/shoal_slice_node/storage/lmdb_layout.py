@@ -3,7 +3,7 @@
     rows tables       key -> value
     binding, ended    group -> members of 8 bytes        DUPSORT, DUPFIXED
     log               key id (8) | first offset (8, big-endian) | part (2, big-endian) -> up to LOG_PART_BYTES_MAX bytes
-    store             b"format" -> b"10"      b"lsn" -> checkpoint LSN (8, big-endian)
+    store             b"format" -> FORMAT     b"lsn" -> checkpoint LSN (8, big-endian)
                       b"table_forms" -> the forms of TABLE_FORMS, as "TABLE=FORM ..."
                       b"identity" -> whose data it is (shoal_contract.data_identity); absent: not said
 

@@ -122,21 +122,40 @@ class LmdbLogs:
 
     def read(self, key_id: bytes, low: int, offset: int) -> Iterator[tuple[int, bytes]]:
         cursor = self._transaction.cursor()
-        found = cursor.set_range(LOG_START.pack(key_id, max(offset, low) + 1))
-        start = low
-        if cursor.prev() if found else cursor.last():
-            before, first, _ = LOG_KEY.unpack(cursor.key())
-            if before == key_id:
-                start = max(low, first)
-        if cursor.set_range(LOG_START.pack(key_id, start)):
+        if _seek(cursor, key_id, low, offset):
             for found_id, first, row in _joined(cursor):
                 if found_id != key_id:
                     return
                 yield first, row
 
+    def heads(self, key_id: bytes, low: int, offset: int) -> Iterator[tuple[int, bytes]]:
+        cursor = self._transaction.cursor()
+        found = _seek(cursor, key_id, low, offset)
+        while found:
+            found_id, first, number = LOG_KEY.unpack(cursor.key())
+            if number:  # Of a row that was yielded: the next row may be hundreds of parts ahead.
+                found = cursor.set_range(LOG_START.pack(found_id, first + 1))
+                continue
+            if found_id != key_id:
+                return
+            yield first, cursor.value()
+            found = cursor.next()
+
     def scan(self) -> Iterator[tuple[bytes, int, bytes]]:
         cursor = self._transaction.cursor()
         return _joined(cursor) if cursor.first() else iter(())
+
+
+def _seek(cursor: Any, key_id: bytes, low: int, offset: int) -> bool:
+    """Sets the cursor to part 0 of the last row of a key with first <= offset, else of the first row from `low` on.
+    Returns False if nothing is there; it may be a row of another key."""
+    found = cursor.set_range(LOG_START.pack(key_id, max(offset, low) + 1))
+    start = low
+    if cursor.prev() if found else cursor.last():
+        before, first, _ = LOG_KEY.unpack(cursor.key())
+        if before == key_id:
+            start = max(low, first)
+    return bool(cursor.set_range(LOG_START.pack(key_id, start)))
 
 
 def _joined(cursor: Any) -> Iterator[tuple[bytes, int, bytes]]:

@@ -86,6 +86,7 @@ class _WalkedLogs:
         self._walked = walked
         self._logs = logs
         self.read = logs.read
+        self.heads = logs.heads
 
     def scan(self) -> Iterator[tuple[bytes, int, bytes]]:
         return self._walked.count(self._logs.scan())

@@ -44,6 +44,7 @@ def test_the_guides_group_chat_runs_with_curl(running: Running) -> None:
 
 ROWS = [
     ("request body", f"{limits.BODY_BYTES_MAX >> 20} MiB"),
+    ("values in a request body", f"{limits.BODY_VALUES_MAX:,}; {limits.PULL_BODY_BYTES_MAX >> 10} KiB"),
     ("queues in a declare", f"{limits.QUEUES_PER_CALL_MAX:,}; {limits.KEYS_PER_CALL_MAX:,}"),
     ("messages in a batch", f"{limits.MESSAGES_PER_CALL_MAX:,} and 2 MiB; {limits.KEYS_PER_PUBLISH_MAX:,}"),
     ("messages of a pull", f"{limits.PULL_MESSAGES_MAX:,} and 2 MiB; {limits.PULL_WAIT_S_MAX:g} s; 1 hour"),
@@ -59,7 +60,8 @@ ROWS = [
 def test_the_patience_is_that_in_use() -> None:
     assert f"{shared.HEAD_S:g} s for a head, and {limits.IDLE_S} s between requests" in DOCUMENT
     assert f"bring {shared.STEP_BYTES >> 10} KiB each {shared.STEP_S:g} s" in DOCUMENT
-    assert (shared.SLOW_S, shared.OBJECT_BYTES) == (2, 256), "as the text says in words"
+    assert (shared.SLOW_S, shared.OBJECT_BYTES, shared.VALUE_BYTES) == (2, 256, 64), "as the text says in words"
+    assert (shared.CROWDED_BODY_S, shared.SMALL_BODIES_PARTS, shared.SMALL_BODY_BYTES) == (10, 4, 64 << 10)
 
 
 @pytest.mark.parametrize(

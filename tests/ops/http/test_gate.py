@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import httpx
 import pytest
+from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope, Send
 
-from shoal_ops.http import limits
-from shoal_ops.http.gate import Gate
+from shoal_ops.http import (
+    limits,
+    routes_admin,
+    routes_messages,
+    routes_process,
+    routes_queues,
+    routes_transactions,
+    routes_watches,
+)
+from shoal_ops.http.gate import Gate, _is_stream
 from shoal_ops.http.metrics import Metrics
 from shoal_ops.http.token import Token
 
@@ -82,3 +92,45 @@ async def test_health_is_answered_at_the_bound_of_requests() -> None:
         for path in ("/healthz", "/readyz"):
             assert (await http.get(path)).status_code == 200
         assert (await http.get("/")).status_code == 429
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("PUT", "/v1/queues/events"),
+        ("GET", "/v1/queues/events"),
+        ("PUT", "/v1/queues/q/bindings/events"),
+        ("PUT", "/v1/keys/events"),
+        ("POST", "/v1/queues/q/events"),
+        ("GET", "/v1/keys/k/events"),
+    ],
+)
+async def test_a_request_for_a_queue_or_key_named_events_counts(method: str, path: str) -> None:
+    """Thousands at a time were let in beside the bound."""
+    gate = Gate(application, Token(), Metrics())
+    gate.guard.active = limits.REQUESTS_MAX
+    async with client(gate) as http:
+        assert (await http.request(method, path)).status_code == 429
+
+
+def test_the_streams_that_do_not_count_are_those_of_the_routes() -> None:
+    routers = (routes_queues, routes_messages, routes_watches, routes_admin, routes_transactions, routes_process)
+    streams = 0
+    for route in (one for module in routers for one in module.router.routes):
+        assert isinstance(route, APIRoute)
+        path = re.sub(r"\{\w+\}", "events", route.path)
+        for method in route.methods or ():
+            opens = "text/event-stream" in route.responses.get(200, {}).get("content", {})
+            assert _is_stream({"method": method, "path": path}) is opens, (method, path)
+            streams += opens
+    assert streams == 3
+
+
+async def test_a_stream_has_no_body() -> None:
+    """It stayed in memory, and kept its place, for as long as the stream was open."""
+    gate = Gate(application, Token(), Metrics())
+    async with client(gate) as http:
+        found = await http.request("GET", "/v1/queues/q/events", content=b"x")
+        assert (found.status_code, found.json()["detail"]) == (400, "an event stream takes no body")
+        assert gate.guard.bodies.held_bytes == 0
+        assert (await http.get("/v1/queues/q/events")).status_code == 200

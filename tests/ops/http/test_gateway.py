@@ -76,6 +76,8 @@ def test_a_group_chat_works_over_http(http: httpx.Client) -> None:
     batch = {"messages": [{"body": "two"}, {"body_base64": base64.b64encode(b"\xff").decode()}]}
     assert ok(http.post("/v1/keys/chat-7/messages/batch", json=batch))["offset"] == 2
     assert ok(http.put("/v1/queues/chat-cleo/bindings/chat-7?start=last&value=1"))["offsets"][0]["offset"] == 3
+    again = ok(http.put("/v1/queues/chat-cleo/bindings/chat-7?start=offset&value=1"))
+    assert again["offsets"] == [{"key": "chat-7", "offset": 3, "recovered": True, "bound_before": True}]
 
     found = pull(http, "chat-ben", messages=10)
     assert [(one["id"], one.get("body"), one.get("body_base64")) for one in found] == [

@@ -165,3 +165,13 @@ def test_every_typed_error_has_its_status() -> None:
     for kind in (leaf for leaf in leaves(ShoalError) if leaf.__module__ == ShoalError.__module__):
         assert kind.__name__ in described
         assert answer(kind("x")).status_code in problem.responses()
+
+
+@pytest.mark.parametrize("value", ["bytes=--5", "bytes=5-1", "bytes", "x=1", "bytes=0-4", "bytes=" + "0-," * 100])
+def test_a_range_of_the_page_is_passed_over(http: httpx.Client, value: str) -> None:
+    """One that could not be read was answered as text."""
+    for path in ("/", "/page/app.js"):
+        whole = http.get(path)
+        part = http.get(path, headers={"range": value})
+        assert (part.status_code, part.content) == (200, whole.content)
+        assert "accept-ranges" not in part.headers

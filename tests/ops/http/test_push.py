@@ -47,7 +47,7 @@ async def test_a_reader_that_is_behind_loses_live_messages(running: Running, mon
             await broker.send("live-behind", BODY, live=True)
         await broker.send("live-behind", b"last")
         async with asyncio.timeout(WAIT_S):
-            while not any(isinstance(one, shoal.Message) and one.body == b"last" for one in stream._held):
+            while not any(isinstance(one, shoal.Message) and one.body == b"last" for one, _ in stream._held):
                 stream._changed.clear()
                 await stream._changed.wait()
         assert len(stream._held) == 4, "three live ones filled it; a stored one is never lost"
@@ -116,7 +116,7 @@ async def test_what_is_being_written_counts_as_held(running: Running) -> None:
         async with asyncio.timeout(WAIT_S):
             while not (batch := await stream.next(1)):
                 assert not stream.ended
-        assert push.held_bytes == stream.held_bytes == sum(map(size_of, batch)) > len(BODY)
+        assert push.held_bytes == stream.held_bytes == batch.held_bytes > len(BODY)
         stream.written(batch)
         assert push.held_bytes == 0
         await push.stop()
@@ -145,6 +145,49 @@ async def test_the_number_of_streams_is_bounded(running: Running, monkeypatch: p
             await push.open(b"bound-3")
         await push.close(first)
         await push.open(b"bound-3")
+        await push.stop()
+
+
+async def test_headers_count_as_held(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams that were not read held 500 messages each of any headers, which counted as nothing."""
+    headers = {"x": b"y" * len(BODY)}
+    async with shoal.connect(running.at) as broker, Tasks("test") as tasks:
+        push = Push(broker, tasks)
+        await broker.declare("held-headers")
+        stream = await push.open(b"held-headers")
+        for live in (False, True):
+            await broker.send("held-headers", b"z", headers=headers, live=live)
+            async with asyncio.timeout(WAIT_S):
+                while not (batch := await stream.next(1)):
+                    assert not stream.ended
+            assert push.held_bytes == batch.held_bytes > len(BODY)
+            assert size_of(batch[0]) > len(BODY)
+            stream.written(batch)
+        assert push.held_bytes == 0
+        await push.stop()
+
+
+async def test_a_chunk_counts_until_its_last_message_is_written(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that left one message of each chunk kept all of the chunk in memory."""
+    monkeypatch.setattr(limits, "EVENT_BATCH_BYTES", 1)
+    async with shoal.connect(running.at) as broker, Tasks("test") as tasks:
+        push = Push(broker, tasks)
+        await broker.declare("tail")
+        await broker.bind("tail", ["tail-key"])
+        stream = await push.open(b"tail")
+        await broker.publish_many("tail-key", [BODY] * 5)
+        whole = 0
+        for left in range(5, 0, -1):
+            async with asyncio.timeout(WAIT_S):
+                while not (batch := await stream.next(1)):
+                    assert not stream.ended
+            whole = whole or push.held_bytes
+            assert len(batch) == 1 and push.held_bytes >= 5 * len(BODY), left
+            stream.written(batch)
+        assert whole < 6 * len(BODY)
+        assert push.held_bytes == 0
         await push.stop()
 
 

@@ -6,6 +6,7 @@ Names were checked with the frame (core/verbs/changes). Checks that need the tab
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final, NamedTuple
 
 from shoal_contract.errors import NoSuchQueue, OutOfRange, ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
@@ -46,52 +47,68 @@ def no_such_queue(state: State, name: bytes) -> NoSuchQueue:
     return NoSuchQueue(f"queue {shown} does not exist; declare it first", subject=shown)
 
 
-def bind(state: State, name: bytes, keys: list[bytes], start: int, start_value: int) -> Work[list[int]]:
+class Begin(NamedTuple):
+    """Says where bindings begin: at a start of the contract, with its value. `found`: what a change has found so far
+    by age, by (key id, time); it stays right while the change is applied, as later messages are no older."""
+
+    start: int
+    value: int
+    found: dict[tuple[bytes, int], int]
+    per_step: int = APPLIED_PER_STEP
+    """How many keys are bound in one step."""
+
+
+AT_HEAD: Final = Begin(wire.START_UNSPECIFIED, 0, {})
+
+
+def bind(state: State, name: bytes, keys: list[bytes], begin: Begin) -> Work[list[int]]:
     """Binds a queue to keys. Returns for each key the offset from which messages will be seen; if the key was bound
-    before, this is the same offset again.
+    before, this is the same offset again; it is negative then if the bind asked for an offset.
 
     A transient queue's time begins anew: its consumer comes after the bind, and the queue may not end in between.
     Raises NoSuchQueue, NotOwner, ResourceExhausted, OutOfRange.
     """
     queue = existing_queue(state, name)
     full_names = state.owned_names(keys)
-    if queue.bindings + len(full_names) <= BINDINGS_PER_QUEUE_MAX and _fits_step(state, queue, full_names):
-        _check_bind(state, queue, full_names, start, start_value)
+    if queue.bindings + len(full_names) <= BINDINGS_PER_QUEUE_MAX and _fits_step(
+        state, queue, full_names, begin.per_step
+    ):
+        _check_bind(state, queue, full_names, begin)
         if queue.options.expires_after_s and keys:
             state.renew_transient(queue)
-        return bind_resolved(state, queue, full_names, start, start_value)
+        return bind_resolved(state, queue, full_names, begin)
     yield from check_binding_count(state, queue, full_names)
     for names in _pieces(state, queue, full_names):
-        _check_bind(state, queue, names, start, start_value)
+        _check_bind(state, queue, names, begin)
         queue.forget_buckets()
         yield
     if queue.options.expires_after_s:
         state.renew_transient(queue)
     offsets: list[int] = []
-    for names in _pieces(state, queue, full_names):
-        offsets += bind_resolved(state, queue, names, start, start_value)
+    for names in _pieces(state, queue, full_names, begin.per_step):
+        offsets += bind_resolved(state, queue, names, begin)
         queue.forget_buckets()
         yield
     return offsets
 
 
-def _fits_step(state: State, queue: Queue, names: list[bytes]) -> bool:
-    if len(names) > APPLIED_PER_STEP:
+def _fits_step(state: State, queue: Queue, names: list[bytes], keys_max: int = APPLIED_PER_STEP) -> bool:
+    if len(names) > keys_max:
         return False
     return not queue.details or sum(_cost(state, queue, name) for name in names) <= APPLIED_PER_STEP
 
 
-def _pieces(state: State, queue: Queue, names: list[bytes]) -> Iterator[list[bytes]]:
-    """Yields the names for each step: one name, or several that cost at most APPLIED_PER_STEP."""
+def _pieces(state: State, queue: Queue, names: list[bytes], keys_max: int = APPLIED_PER_STEP) -> Iterator[list[bytes]]:
+    """Yields the names for each step: one name, or up to `keys_max` that cost at most APPLIED_PER_STEP."""
     if not queue.details:
-        for position in range(0, len(names), APPLIED_PER_STEP):
-            yield names[position : position + APPLIED_PER_STEP]
+        for position in range(0, len(names), keys_max):
+            yield names[position : position + keys_max]
         return
     piece: list[bytes] = []
     left = APPLIED_PER_STEP
     for name in names:
         cost = _cost(state, queue, name)
-        if piece and cost > left:
+        if piece and (cost > left or len(piece) == keys_max):
             yield piece
             piece, left = [], APPLIED_PER_STEP
         piece.append(name)
@@ -107,21 +124,19 @@ def _cost(state: State, queue: Queue, full_name: bytes) -> int:
     return 1 if detail_row is None else 1 + count_ranges(detail_row) // DONE_RANGES_PER_APPLIED
 
 
-def _check_bind(state: State, queue: Queue, full_names: list[bytes], start: int, start_value: int) -> None:
+def _check_bind(state: State, queue: Queue, full_names: list[bytes], begin: Begin) -> None:
     """Checks done ranges and offsets. Raises ResourceExhausted, OutOfRange."""
     if queue.details:
         check_done_ranges(state, queue, full_names)
-    if start == wire.START_OFFSET:
-        check_offsets(state, queue, full_names, start_value)
+    if begin.start == wire.START_OFFSET:
+        check_offsets(state, queue, full_names, begin.value)
 
 
-def bind_resolved(
-    state: State, queue: Queue, full_names: list[bytes], start: int = wire.START_UNSPECIFIED, start_value: int = 0
-) -> list[int]:
+def bind_resolved(state: State, queue: Queue, full_names: list[bytes], begin: Begin = AT_HEAD) -> list[int]:
     """Binds as `bind` does, after all checks."""
     key_get, add, queue_id = state.tables.key.get, state.add_member, queue.id
     wanted, members = queue_id in state.interest.queues, state.interest.members
-    plain = start == wire.START_UNSPECIFIED
+    plain = begin.start == wire.START_UNSPECIFIED
     offsets: list[int] = []
     added = 0
     for full_name in full_names:
@@ -132,7 +147,7 @@ def bind_resolved(
         bucket = queue.bucket(key_id)
         offset = bucket.starts.get(key_id)
         if offset is None:
-            offset = head_of(row) if plain else _start(state, row, start, start_value)
+            offset = head_of(row) if plain else _start(state, row, begin)
             bucket.starts[key_id] = offset
             if queue.details:
                 _rebind(state, queue, key_id, offset, low_of(row))
@@ -146,6 +161,8 @@ def bind_resolved(
                 state.effects.events.append(Bound(queue_id, key_id, full_name[NAME], offset, head))
             if members is not None and members.wants(full_name[NAME]):
                 state.effects.members.append(Joined(full_name[NAME], queue_id, queue.name))
+        elif begin.start == wire.START_OFFSET:
+            offset = -offset
         offsets.append(offset)
     if added:
         queue.bindings += added
@@ -218,15 +235,20 @@ def check_offsets(state: State, queue: Queue, full_names: list[bytes], offset: i
             )
 
 
-def _start(state: State, row: bytes, start: int, value: int) -> int:
+def _start(state: State, row: bytes, begin: Begin) -> int:
     key = decode_key(row)
+    start, value = begin.start, begin.value
     if start == wire.START_EARLIEST:
         return key.low
     if start == wire.START_LAST:
         return max(key.low, key.head - value)
     if start == wire.START_AGE:
         since_ms = state.time_ms - value  # Times of records, so of rows, never go back.
-        return first_row(state.tables, key, lambda _, header: header.time_ms >= since_ms)
+        offset = begin.found.get((key.id, since_ms))
+        if offset is None:
+            offset = first_row(state.tables, key, lambda _, header: header.time_ms >= since_ms)
+            begin.found[key.id, since_ms] = offset
+        return max(key.low, offset)
     return max(key.low, value)
 
 

@@ -7,10 +7,12 @@ clock, which the record tells: record times may be far ahead of it, if it went w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from shoal_contract.errors import NotOwner, OutOfRange, ResourceExhausted
 from shoal_slice_node.core.apply.expiry import expire_first
 from shoal_slice_node.core.apply.publishes import publish
-from shoal_slice_node.core.apply.records import decode_due, due_wall_ms
+from shoal_slice_node.core.apply.records import Due, decode_due, due_wall_ms
 from shoal_slice_node.core.apply.routing import routed, unroutable
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import (
@@ -22,6 +24,8 @@ from shoal_slice_node.core.limits import (
     DUE_AGAIN_MS,
     DUE_AGAIN_MS_MAX,
     DUE_BYTES_PER_STEP,
+    EXPIRED_ROWS_PER_RECORD,
+    EXPIRED_ROWS_PER_STEP,
 )
 from shoal_slice_node.core.rows.due_row import (
     DELAYED,
@@ -115,22 +119,32 @@ def apply_due(state: State, payload: bytes) -> Work[None]:
     """Applies a DUE record: does what its rows say, except where that is done already or is not due at the record's
     time. So the record may be applied again to tables that hold a part of it: replay freezes between its steps."""
     wall_ms = min(due_wall_ms(payload) or state.time_ms, state.time_ms)
-    step_bytes = 0
-    for number, (row_key, _) in enumerate(decode_due(payload)):
+    rows = decode_due(payload)
+    looked_at = expired_rows_per_key(rows)
+    step_bytes = step_rows = 0
+    for number, (row_key, _) in enumerate(rows):
         row = state.tables.due.get(row_key)
         if row is not None:
             if due_time(row_key) > state.time_ms:
                 state.effects.due.append(row_key)  # To be found again.
             elif (key_id := expiring_key(row_key)) is not None:
                 state.tables.due.delete(row_key)
-                expire_first(state, key_id)
+                expire_first(state, key_id, looked_at, wall_ms + 1)
+                step_rows += looked_at
             else:
                 delayed = decode_delayed(row)
                 _publish_delayed(state, row_key, delayed, wall_ms)
                 step_bytes += delayed.chunk_bytes
-        if number % APPLIED_PER_STEP == 0 or step_bytes >= DUE_BYTES_PER_STEP:
-            step_bytes = 0
+        if number % APPLIED_PER_STEP == 0 or step_bytes >= DUE_BYTES_PER_STEP or step_rows >= EXPIRED_ROWS_PER_STEP:
+            step_bytes = step_rows = 0
             yield
+
+
+def expired_rows_per_key(rows: Sequence[Due]) -> int:
+    """Returns how many log rows a DUE record looks at for each key whose first message expires. What the record names
+    decides it, not what was done before: so it does the same if it is applied again to a part of itself."""
+    expiring = sum(expiring_key(due.row_key) is not None for due in rows)
+    return max(1, min(EXPIRED_ROWS_PER_STEP, EXPIRED_ROWS_PER_RECORD // max(1, expiring)))
 
 
 def _publish_delayed(state: State, row_key: bytes, delayed: DelayedRow, wall_ms: int) -> None:
@@ -142,7 +156,7 @@ def _publish_delayed(state: State, row_key: bytes, delayed: DelayedRow, wall_ms:
     tables.due.delete(row_key)
     chunk_id = delayed_id(number)
     chunk = chunk_of(next(tables.log.read(chunk_id, FIRST, FIRST))[1])
-    kept_before = state.effects.kept_messages
+    added_before = state.effects.added_messages
     try:
         publish(state, key, chunk, measure, False, state.time_ms, ttl_ms=delayed.ttl_ms)
     except (NotOwner, ResourceExhausted):
@@ -151,7 +165,7 @@ def _publish_delayed(state: State, row_key: bytes, delayed: DelayedRow, wall_ms:
         tables.due.put(later, encode_delayed(delayed))
         state.effects.due.append(later)
         return
-    state.effects.counters.publishes += state.effects.kept_messages - kept_before
+    state.effects.counters.publishes += state.effects.added_messages - added_before
     state.effects.counters.chunks += 1
     tables.log.trim(chunk_id, FIRST, FIRST + delayed.messages)
     _count(state, delayed.full_name, -1, -delayed.chunk_bytes)

@@ -92,7 +92,8 @@ class Effects:
     """Collects the effects of one record.
 
     `counters`, `kept_messages`, `kept_bytes`: what it adds to the slice's totals; the engine adds them when the record
-    is applied, so that a change that was only tried can be dropped. `published`: for each publish, in order, the key id
+    is applied, so that a change that was only tried can be dropped. `forgotten_messages`: those that left logs, which
+    `kept_messages` has less. `published`: for each publish, in order, the key id
     and the number of queues it was routed to; None where nothing was kept. `set_aside`: an operator set the record
     aside, so it did nothing.
     """
@@ -107,6 +108,7 @@ class Effects:
         "due",
         "events",
         "farewells",
+        "forgotten_messages",
         "kept_bytes",
         "kept_messages",
         "letters",
@@ -124,6 +126,7 @@ class Effects:
         self.counters = Counters()
         self.kept_messages = 0
         self.kept_bytes = 0
+        self.forgotten_messages = 0
         self.outcome: bytes | None = None
         self.refused: ShoalError | None = None
         self.set_aside = False
@@ -153,7 +156,12 @@ class Effects:
         # What background work must look at: rows of `reclaim`, and hints of keys, as a RECLAIM record names them.
         self.reclaim: list[bytes] = []
 
+    @property
+    def added_messages(self) -> int:
+        """Returns how many messages came to logs, whatever left them meanwhile."""
+        return self.kept_messages + self.forgotten_messages
+
     def clear_totals(self) -> None:
         """Begins the totals anew: what they were is added to the slice's."""
         self.counters = Counters()
-        self.kept_messages = self.kept_bytes = 0
+        self.kept_messages = self.kept_bytes = self.forgotten_messages = 0

@@ -11,7 +11,14 @@ from itertools import groupby
 from shoal_contract.errors import OutOfRange, ShoalError
 from shoal_contract.options import DURABLE
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.binds import bind_resolved, check_binding_count, check_done_ranges, check_offsets
+from shoal_slice_node.core.apply.binds import (
+    AT_HEAD,
+    Begin,
+    bind_resolved,
+    check_binding_count,
+    check_done_ranges,
+    check_offsets,
+)
 from shoal_slice_node.core.apply.effects import Joined
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.records import ChangeHead
@@ -77,7 +84,7 @@ def _import_queue(state: State, name: bytes, keys: list[bytes], starts: Sequence
         if found is None and not start:
             _bind_new(state, queue, names)
         else:
-            bind_resolved(state, queue, names, wire.START_OFFSET if start else wire.START_UNSPECIFIED, start)
+            bind_resolved(state, queue, names, Begin(wire.START_OFFSET, start, {}) if start else AT_HEAD)
     if found is None:
         queue.save()
     return found is None, queue.bindings - before

@@ -51,7 +51,7 @@ def trimmed(tables: Tables, key: KeyRow, new_low: int) -> tuple[int, int]:
 def _bytes_before(tables: Tables, key: KeyRow, offset: int) -> int:
     if offset >= key.head:
         return key.body_bytes
-    found = next(tables.log.read(key.id, key.low, offset), None)
+    found = next(tables.log.heads(key.id, key.low, offset), None)
     if found is None:  # A damaged log: the check reports it, not this sum.
         return key.body_bytes
     return decode_log(found[1]).body_bytes_before

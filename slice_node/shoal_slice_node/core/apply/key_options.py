@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.options import PLAIN, KeyOptions
-from shoal_slice_node.core.apply.expiry import low_rose
+from shoal_slice_node.core.apply.expiry import give_up_expired, low_rose
 from shoal_slice_node.core.apply.log_rows import first_row
-from shoal_slice_node.core.apply.lookups import row_start
+from shoal_slice_node.core.apply.lookups import first_header
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.limits import HISTORY_BYTES_PER_LOOK, HISTORY_MESSAGES_PER_TRIM
+from shoal_slice_node.core.limits import EXPIRED_ROWS_AT_CAPACITY, HISTORY_MESSAGES_PER_TRIM
 from shoal_slice_node.core.rows.history_row import ROW
 from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key, encode_key
 from shoal_slice_node.core.rows.log_row import LogRow, decode_log
@@ -50,9 +50,7 @@ def fit_capacity(state: State, full_name: bytes, row: bytes, measure: tuple[int,
     """
     key = decode_key(row)
     if not key.options.drops_oldest:
-        if bounded:
-            _check_capacity(state, full_name, key, measure)
-        return row
+        return _with_room(state, full_name, row, key, measure) if bounded else row
     if bounded:
         _check_capacity(state, full_name, key._replace(low=key.head), measure)
     low = _low_with_room(state.tables, key, measure)
@@ -65,6 +63,20 @@ def fit_capacity(state: State, full_name: bytes, row: bytes, measure: tuple[int,
     return encode_key(key)
 
 
+def _with_room(state: State, full_name: bytes, row: bytes, key: KeyRow, measure: tuple[int, int]) -> bytes:
+    """Returns the row of a key that refuses what it has no room for. What has expired takes no room: it is given up
+    now, as far as a look finds it, if a DUE record has not come to it. Raises ResourceExhausted."""
+    try:
+        _check_capacity(state, full_name, key, measure)
+    except ResourceExhausted:
+        after = give_up_expired(state, full_name, key, EXPIRED_ROWS_AT_CAPACITY)
+        if after == key:
+            raise
+        _check_capacity(state, full_name, after, measure)
+        return encode_key(after)
+    return row
+
+
 def _low_with_room(tables: Tables, key: KeyRow, measure: tuple[int, int]) -> int:
     """Returns the lowest low that leaves room for a chunk. Queues that still had to get what is below find the gap when
     they are served."""
@@ -74,7 +86,7 @@ def _low_with_room(tables: Tables, key: KeyRow, measure: tuple[int, int]) -> int
         offset = key.head + messages - options.capacity_messages
     if options.capacity_bytes:
         bytes_before = key.body_bytes + body_bytes - options.capacity_bytes
-    if offset <= key.low and bytes_before <= key.body_bytes - _kept_bytes(tables, key):
+    if offset <= key.low and (bytes_before <= 0 or bytes_before <= key.body_bytes - _kept_bytes(tables, key)):
         return key.low
     return first_row(tables, key, lambda first, header: first >= offset and header.body_bytes_before >= bytes_before)
 
@@ -97,18 +109,25 @@ def _check_capacity(state: State, full_name: bytes, key: KeyRow, measure: tuple[
 
 def _passed_in_first_row(state: State, key: KeyRow) -> int:
     """Returns how many messages of the first row are only kept because the history needs others of that row. They do
-    not count: no trim could make room for a publish."""
-    if not key.options.keeps_history:
+    not count: no trim could make room for a publish. See `history_floor`, of which this looks at the first row alone.
+    """
+    if not key.options.keeps_history or key.low == key.head:
         return 0
-    floor = history_floor(state.tables, key, state.time_ms)
-    return floor - key.low if row_start(state.tables, key, floor) == key.low else 0
+    header = first_header(state.tables, key)
+    floor = end = key.low + header.messages
+    if key.options.history_messages:
+        floor = min(end, max(key.low, key.head - key.options.history_messages))
+    if not _is_old(key, header, state.time_ms):
+        floor = key.low
+    if _gives_way(key, header):
+        floor = end
+    return floor - key.low if floor < end else 0
 
 
 def _kept_bytes(tables: Tables, key: KeyRow) -> int:
     if key.low == key.head:
         return 0
-    _, first = next(tables.log.read(key.id, key.low, key.low))
-    return key.body_bytes - decode_log(first).body_bytes_before
+    return key.body_bytes - first_header(tables, key).body_bytes_before
 
 
 def _full(state: State, full_name: bytes, what: str, value: int, limit: int) -> ResourceExhausted:
@@ -136,17 +155,28 @@ def history_floor(tables: Tables, key: KeyRow, now_ms: int) -> int:
 
 
 def has_old_history(tables: Tables, key: KeyRow, now_ms: int) -> bool:
-    """Returns whether the key's history does not need its first chunk at `now_ms`. Reads one row."""
+    """Returns whether the key's history does not need its first chunk at `now_ms`. Looks at one row."""
     options = key.options
     if key.low == key.head:
         return False
-    header = decode_log(next(tables.log.read(key.id, key.low, key.low))[1])
-    gives_way = options.capacity_bytes and not options.drops_oldest
-    if gives_way and header.body_bytes_before < key.body_bytes - options.capacity_bytes // 2:
+    header = first_header(tables, key)
+    if _gives_way(key, header):
         return True
     if options.history_messages and key.head - options.history_messages <= key.low:
         return False
-    return not options.history_age_s or header.time_ms < now_ms - 1000 * options.history_age_s
+    return _is_old(key, header, now_ms)
+
+
+def _gives_way(key: KeyRow, first: LogRow) -> bool:
+    """Returns whether the key's history gives way to a capacity in bytes, as far as its first row goes."""
+    options = key.options
+    bounded = options.capacity_bytes and not options.drops_oldest
+    return bool(bounded) and first.body_bytes_before < key.body_bytes - options.capacity_bytes // 2
+
+
+def _is_old(key: KeyRow, header: LogRow, now_ms: int) -> bool:
+    """Returns whether a row is too old for the key's history; True also if that has no bound by age."""
+    return not key.options.history_age_s or header.time_ms < now_ms - 1000 * key.options.history_age_s
 
 
 def _floor_of_bytes(tables: Tables, key: KeyRow, from_bytes: int) -> int:
@@ -164,12 +194,11 @@ def _floor(tables: Tables, key: KeyRow, is_below: Callable[[LogRow], bool]) -> i
     """Returns where the rows end of which `is_below` is true, or an offset below: it must be true of all rows before
     one of which it is. From the low on, rows are looked at in steps that double, then the last step is halved."""
     low, high = key.low, min(key.head, key.low + HISTORY_MESSAGES_PER_TRIM)
-    step, left = 1, HISTORY_BYTES_PER_LOOK
-    while low < high and left > 0:
+    step = 1
+    while low < high:
         probe = min(low + step - 1, high - 1) if step else (low + high) // 2
-        first, row = next(tables.log.read(key.id, key.low, probe))
+        first, row = next(tables.log.heads(key.id, key.low, probe))
         header = decode_log(row)
-        left -= len(row)
         if is_below(header):
             low = first + header.messages
             step *= 2

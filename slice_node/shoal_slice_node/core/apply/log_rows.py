@@ -27,14 +27,14 @@ from shoal_slice_node.core.tables.tables import Logs, Tables
 
 def first_row(tables: Tables, key: KeyRow, fits: Callable[[int, LogRow], bool]) -> int:
     """Returns the first offset of the first log row for which `fits(first offset, header)` is true; the head if there
-    is none. Must be true of all rows behind one of which it is. Reads a few rows from the low on, then about as many as
-    the number of messages has binary digits."""
-    for first, row in islice(tables.log.read(key.id, key.low, key.low), LOG_ROWS_PASSED_MAX):
+    is none. Must be true of all rows behind one of which it is. Looks at the headers of a few rows from the low on,
+    then of about as many as the number of messages has binary digits."""
+    for first, row in islice(tables.log.heads(key.id, key.low, key.low), LOG_ROWS_PASSED_MAX):
         if fits(first, decode_log(row)):
             return first
     low, high = key.low, key.head
     while low < high:
-        first, row = next(tables.log.read(key.id, key.low, (low + high) // 2))
+        first, row = next(tables.log.heads(key.id, key.low, (low + high) // 2))
         header = decode_log(row)
         if fits(first, header):
             high = first

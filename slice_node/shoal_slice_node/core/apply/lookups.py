@@ -7,6 +7,7 @@ from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.detail_row import decode_detail, detail_key
 from shoal_slice_node.core.rows.ids import id_before
 from shoal_slice_node.core.rows.key_row import KeyRow
+from shoal_slice_node.core.rows.log_row import LogRow, decode_log
 from shoal_slice_node.core.tables.tables import Groups, Tables
 
 _NONE_DONE = Ranges()
@@ -22,8 +23,13 @@ def key_by_id(tables: Tables, key_id: bytes) -> tuple[bytes, bytes] | None:
 def row_start(tables: Tables, key: KeyRow, offset: int) -> int:
     """Returns the first offset of the log row that holds `offset`: logs are trimmed by whole rows."""
     if key.low < offset < key.head:
-        return next(tables.log.read(key.id, key.low, offset))[0]
+        return next(tables.log.heads(key.id, key.low, offset))[0]
     return offset
+
+
+def first_header(tables: Tables, key: KeyRow) -> LogRow:
+    """Returns the header of the first row that a key keeps. It must keep one."""
+    return decode_log(next(tables.log.heads(key.id, key.low, key.low))[1])
 
 
 def bound_key(tables: Tables, key_id: bytes) -> tuple[bytes, bytes]:

@@ -184,6 +184,7 @@ class State:
         """Notes in the effects what a trim up to `new_low` removes. Must be called before the trim."""
         messages, body_bytes = trimmed(self.tables, key, new_low)
         self.effects.kept_messages -= messages
+        self.effects.forgotten_messages += messages
         self.effects.kept_bytes -= body_bytes
 
     def add_totals(self, effects: Effects) -> None:

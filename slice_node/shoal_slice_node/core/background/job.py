@@ -1,7 +1,7 @@
 """Defines background work: jobs that look in bounded turns for what the leader's own records should do.
 
-Belongs here: the form of a job, and the jobs as the node lists them. Not here: how each finds its work (trimmer,
-key_walk, history_walk, reclaim_list, due_list, idle_producers).
+Belongs here: the form of a job, and the jobs as the node lists them. Not here: how each finds its work: trimmer,
+key_walk, history_walk, reclaim_list, due_list, idle_producers; in core/dispatch transients, farewells and deciding.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple, Protocol
 
+from shoal_slice_node.core.apply.due import expired_rows_per_key
 from shoal_slice_node.core.apply.records import (
     Due,
     Farewell,
@@ -31,7 +32,8 @@ from shoal_slice_node.core.background.trimmer import Trimmer
 from shoal_slice_node.core.dispatch.farewells import Farewells
 from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.transients import Transients
-from shoal_slice_node.core.limits import LOG_BYTES_PER_COST, RECLAIM_COST_PER_TURN
+from shoal_slice_node.core.limits import EXPIRED_ROWS_PER_OPERATION, LOG_BYTES_PER_COST, RECLAIM_COST_PER_TURN
+from shoal_slice_node.core.rows.due_row import expiring_key
 
 
 class Proposal(NamedTuple):
@@ -165,7 +167,9 @@ class DueJob:
         self._proposed, chunk_bytes = self._rows.take()
         if not self._proposed:
             return None
-        operations = len(self._proposed) + chunk_bytes // LOG_BYTES_PER_COST
+        expiring = sum(expiring_key(due.row_key) is not None for due in self._proposed)
+        rows = expiring * expired_rows_per_key(self._proposed)
+        operations = len(self._proposed) + chunk_bytes // LOG_BYTES_PER_COST + rows // EXPIRED_ROWS_PER_OPERATION
         return Proposal(Kind.DUE, encode_due(self._proposed, self._rows.wall_ms), operations)
 
     def refused(self, now_ms: int) -> None:

@@ -49,9 +49,9 @@ class AcksInFlight:
         """Returns whether a flush is under way and has acks left to take."""
         return bool(self._flushing)
 
-    def ack(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
+    def ack(self, attachment: Attachment, key_id: bytes, first: int, to: int, counted: bool = True) -> int:
         """Takes an ack of the offsets first <= o < to of this key, as far as this attachment has them out. Returns what
-        it cost, in stretches looked at."""
+        it cost, in stretches looked at. `counted` False: no client acked them, they expired before they were sent."""
         feed, registry = attachment.feed, self._registry
         stream = feed.streams.get(key_id)
         if stream is None or first >= to:
@@ -60,7 +60,8 @@ class AcksInFlight:
         acked = stream.settle(attachment, first, to)
         if not acked:
             return 1 + looked_at // DONE_RANGES_PER_COST
-        registry.state.counters.acks += acked
+        if counted:
+            registry.state.counters.acks += acked
         feed.acked(stream)
         self._gathering[feed.queue_id] = feed
         if attachment.handle is None and not attachment.messages:

@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Iterator
 
-from shoal_contract.errors import ShoalError
+from shoal_contract.errors import ShoalError, exhausted
 from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.dispatch.attach_room import AttachRoom
-from shoal_slice_node.core.dispatch.exclusive import Exclusive, consumed_elsewhere, taken_over
+from shoal_slice_node.core.dispatch.ended_handles import EndedHandle
+from shoal_slice_node.core.dispatch.exclusive import Exclusive
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.loading import load_streams
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.unsent import split, unsent
-from shoal_slice_node.core.limits import ATTACHMENT_BYTES, INLINE_STREAMS_MAX
+from shoal_slice_node.core.limits import ATTACHMENT_BYTES, ENDED_LOST_MAX, INLINE_STREAMS_MAX
 
 
 class Attaching:
@@ -48,7 +49,7 @@ class Attaching:
             return 0
         self.room(session).check(name, handle)
         self.detach(session, handle)
-        session.keep_handle(handle)
+        session.ended_handles.forget(handle)
         queue_id = self._registry.part_here(name)
         if queue_id is None:
             self._registry.await_part(session, name, handle, window_messages, window_bytes)
@@ -70,7 +71,7 @@ class Attaching:
         for attachment in feed.attachments.values():
             holder = attachment.session
             if not _gives_way(holder, session) and not exclusive.newer(session.owner, holder.owner):
-                session.end_handle(handle, consumed_elsewhere(feed.name, exclusive), exclusive)
+                session.ended_handles.note(handle, EndedHandle(feed.name, exclusive, was_taken=False))
                 self._registry.dirty[session.number] = session
                 return True
         return False
@@ -84,8 +85,17 @@ class Attaching:
             assert handle is not None
             self.end_attachment(holder, handle)
             if not _gives_way(holder, session):
-                holder.end_handle(handle, taken_over(feed.name), exclusive)
-                self._registry.dirty[holder.number] = holder
+                self._lost(holder, handle, EndedHandle(feed.name, exclusive, was_taken=True))
+
+    def _lost(self, holder: Session, handle: int, ended: EndedHandle) -> None:
+        """Notes that a session lost a queue. It ends if it reads so little that too many such words wait for it."""
+        if holder.ended_by is not None:
+            return
+        holder.ended_handles.note(handle, ended)
+        self._registry.dirty[holder.number] = holder
+        if len(holder.ended_handles) > ENDED_LOST_MAX:
+            lost = len(holder.ended_handles)
+            self.end(holder, exhausted("ended handles that the session has not read", ENDED_LOST_MAX, lost))
 
     def room(self, session: Session) -> AttachRoom:
         """Returns a check of the room for several queues, to be made before the first is attached."""
@@ -139,7 +149,7 @@ class Attaching:
         attachment = session.attachments.get(handle)
         if attachment is not None and attachment.feed.exclusive is not None and not session.closed:
             attachment.feed.exclusive.forget(session.owner)
-        session.knows_ended(handle)
+        session.ended_handles.knows(handle)
         self.end_attachment(session, handle)
 
     def end_attachment(self, session: Session, handle: int) -> None:

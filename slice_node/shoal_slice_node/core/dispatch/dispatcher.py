@@ -101,7 +101,7 @@ class Dispatcher:
         for key_id, gap in taken.expired:
             for attachment in map(session.attachments.get, gap.handles):
                 if attachment is not None:
-                    self.acks.ack(attachment, key_id, gap.first, gap.to)
+                    self.acks.ack(attachment, key_id, gap.first, gap.to, counted=False)
         return taken
 
     def sent(self, session: Session, cost_bytes: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.dispatch.exclusive import Exclusive
@@ -275,6 +276,11 @@ class Feed:
     def set_lagging(self, stream: Stream) -> None:
         stream.note_lagging(True)
         self.lagging[stream.key_id] = stream
+
+    def first_lagging(self, count: int) -> list[Stream]:
+        """Returns up to `count` of the streams that lag, the first ones. To take one out and put it behind the others
+        costs as much as all that were taken out before: so callers take several at once."""
+        return list(islice(self.lagging.values(), count))
 
     def clear_lagging(self, stream: Stream) -> None:
         self.passed_over = 0

@@ -33,21 +33,36 @@ class Pick(Protocol):
 
 class Budget:
     """Keeps what one turn may still read. `chunk_bytes`: bytes of the chunks that are sent. `rows`: parts, and what
-    else reading logs costs (LogRows.cost). `looks`: streams that may still be looked at. `given`: parts given so far.
+    else reading logs costs (LogRows.cost). `gap_bytes`: what gaps may still take in an answer. `looks`: streams that
+    may still be looked at. `given`: parts given so far, gaps included.
     """
 
-    __slots__ = ("chunk_bytes", "given", "looks", "messages", "rows")
+    __slots__ = ("chunk_bytes", "gap_bytes", "given", "looks", "messages", "rows")
 
-    def __init__(self, rows: int, chunk_bytes: int, messages: int = 1 << 62) -> None:
+    def __init__(self, rows: int, chunk_bytes: int, messages: int = 1 << 62, gap_bytes: int = 1 << 62) -> None:
         self.rows = rows
         self.chunk_bytes = chunk_bytes
         self.messages = messages
+        self.gap_bytes = gap_bytes
         self.looks = PUMP_TURN_LOOKS
         self.given = 0
 
     @property
     def spent(self) -> bool:
-        return self.rows <= 0 or self.chunk_bytes <= 0 or self.messages <= 0 or self.looks <= 0
+        if self.rows <= 0 or self.chunk_bytes <= 0 or self.messages <= 0:
+            return True
+        return self.looks <= 0 or self.gap_bytes <= 0
+
+    def telling(self, give: Give) -> Give:
+        """Returns what gives a gap, and spends it."""
+
+        def tell(stream: Stream, attachment: Attachment, gap: ChunkPart) -> None:
+            self.given += 1
+            self.rows -= 1
+            self.gap_bytes -= PARCEL_BYTES_MAX
+            give(stream, attachment, gap)
+
+        return tell
 
     def spend(self, part: ChunkPart) -> None:
         self.given += 1
@@ -100,10 +115,11 @@ def _pass_below(registry: Registry, stream: Stream, key: KeyRow, pick: Pick, giv
     low = min(key.low, stream.end or key.low)
     if stream.cursor < low:
         why = DROPPED if key.options.drops_oldest else EXPIRED
-        if not pass_over(registry, stream, stream.cursor, low, why, pick, give):
+        if not pass_over(registry, stream, stream.cursor, low, why, pick, budget.telling(give)):
             budget.looks -= 1
             return False
         budget.given += 1
+        budget.rows -= 1
     return True
 
 
@@ -190,7 +206,7 @@ class _Filling:
                 break
             to = min(stored.end, end)
             budget.rows -= 1
-        if not pass_over(self._registry, stream, found.low, to, EXPIRED, self._pick, self._give):
+        if not pass_over(self._registry, stream, found.low, to, EXPIRED, self._pick, budget.telling(self._give)):
             return False
         if stream.next < to:
             stream.give_on_from(to)

@@ -36,6 +36,11 @@ class _Line(Generic[Item]):
         return bool(self._waiting) and not self.pauses and self.under_way < most
 
     @property
+    def fails(self) -> bool:
+        """Returns whether its last letter failed, as far as is known."""
+        return self._pause_ms > 0
+
+    @property
     def is_over(self) -> bool:
         """Returns whether nothing is left to be done for the line's key."""
         return not (self._waiting or self.under_way or self.pauses)
@@ -45,6 +50,19 @@ class _Line(Generic[Item]):
 
     def add_first(self, item: Item) -> None:
         self._waiting.appendleft(item)
+
+    def leave_only_last(self) -> list[Item]:
+        """Takes out all that waits but the last item. Returns what it took out."""
+        if len(self._waiting) < 2:
+            return []
+        last = self._waiting.pop()
+        left, self._waiting = self._waiting, deque((last,))
+        return list(left)
+
+    def leave_none(self) -> list[Item]:
+        """Takes out all that waits. Returns it."""
+        left, self._waiting = self._waiting, deque()
+        return list(left)
 
     def take(self) -> Item:
         self.under_way += 1
@@ -137,6 +155,30 @@ class LetterLines(Generic[Item]):
         if not line.pauses:  # Several that failed at once make one pause.
             heappush(self._pauses, (now_ms + line.begin_pause(), next(self._serial), key))
         self._look_at(key, line)
+
+    def is_failing(self, key: bytes) -> bool:
+        """Returns whether the key has a line in which the last letter failed."""
+        line = self._lines.get(key)
+        return line is not None and line.fails
+
+    def forget_others(self, key: bytes) -> list[Item]:
+        """Forgets what waits in a line in which a letter has just failed, but that letter. Returns what it forgot."""
+        forgotten = self._lines[key].leave_only_last()
+        self._items -= len(forgotten)
+        return forgotten
+
+    def forget_paused(self) -> list[Item]:
+        """Forgets what waits in the line whose pause ends first, and that it pauses. Returns what it forgot: nothing,
+        if no line pauses."""
+        if not self._pauses:
+            return []
+        _, _, key = heappop(self._pauses)
+        line = self._lines[key]
+        forgotten = line.leave_none()
+        self._items -= len(forgotten)
+        line.end_pause()
+        self._look_at(key, line)
+        return forgotten
 
     def _end_pauses(self, now_ms: int) -> None:
         while self._pauses and self._pauses[0][0] <= now_ms:

@@ -120,8 +120,9 @@ class Letters:
         self._lines.succeeded(letter.key)
         self._done(letter.stream, letter.resting)
 
-    def not_sent(self, letter: Letter, now_ms: int) -> None:
-        """Notes that it is not known to be there: it waits again, behind the others of its key, which pause."""
+    def not_sent(self, letter: Letter, now_ms: int, full: bool = False) -> None:
+        """Notes that it is not known to be there: it waits again, behind the others of its key, which pause. `full`:
+        its key is at its capacity; that ends no dead letter, however long it lasts."""
         self._lines.failed(letter.key, (letter.stream, letter.resting), now_ms)
 
     def _done(self, stream: Stream, resting: Resting) -> None:

@@ -15,7 +15,14 @@ from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.limits import OWED_BY_PULLS_MAX, PULL_BYTES_MAX, PULL_MESSAGES_MAX, PULL_ROWS_PER_STEP
+from shoal_slice_node.core.limits import (
+    LAGGING_AT_ONCE_MAX,
+    OWED_BY_PULLS_MAX,
+    PULL_BYTES_MAX,
+    PULL_GAPS_BYTES_MAX,
+    PULL_MESSAGES_MAX,
+    PULL_ROWS_PER_STEP,
+)
 
 _NO_WINDOW = 1 << 62
 
@@ -43,7 +50,8 @@ class Puller:
         self, session: Session, queue_id: bytes, terms: PullTerms, now_ms: int
     ) -> Generator[None, None, list[Parcel]]:
         """Takes up to messages_max messages of the queue's backlog, oldest of each key first. Yields between steps;
-        returns what was taken, and gaps; [] if there is nothing.
+        returns what was taken, and gaps; [] if there is nothing. After many gaps it ends, whether it found messages or
+        not: the next pull goes on.
 
         Raises ResourceExhausted if the session has too much out already.
         """
@@ -89,17 +97,21 @@ class Puller:
             parcels.append(Parcel(*of_chunk, part.times, expires_ms=part.expires_ms))
 
         messages, chunk_bytes = terms.messages_max or PULL_MESSAGES_MAX, terms.bytes_max or PULL_BYTES_MAX
-        looked_at, registry = 0, self._dispatcher.registry
-        while messages > 0 and chunk_bytes > 0 and not (feed.gone or attachment.session.closed):
-            budget = Budget(PULL_ROWS_PER_STEP, chunk_bytes, messages)
-            while feed.lagging and looked_at < len(feed.lagging) and not budget.spent:
-                stream = next(iter(feed.lagging.values()))
-                feed.clear_lagging(stream)
-                if fill(registry, stream, lambda *_: attachment, give, budget, lambda _: lease):
-                    continue
-                feed.set_lagging(stream)  # Behind the others: the next pull begins with their keys.
-                looked_at += not budget.spent  # It waits for acks.
-            messages, chunk_bytes = budget.messages, budget.chunk_bytes
+        looked_at, registry, gap_bytes = 0, self._dispatcher.registry, PULL_GAPS_BYTES_MAX
+        while min(messages, chunk_bytes, gap_bytes) > 0 and not (feed.gone or attachment.session.closed):
+            budget = Budget(PULL_ROWS_PER_STEP, chunk_bytes, messages, gap_bytes)
+            while looked_at < len(feed.lagging) and not budget.spent:
+                for stream in feed.first_lagging(min(LAGGING_AT_ONCE_MAX, len(feed.lagging) - looked_at)):
+                    if budget.spent:
+                        break
+                    if not stream.lagging:
+                        continue
+                    feed.clear_lagging(stream)
+                    if fill(registry, stream, lambda *_: attachment, give, budget, lambda _: lease):
+                        continue
+                    feed.set_lagging(stream)  # Behind the others: the next pull begins with their keys.
+                    looked_at += not budget.spent  # It waits for acks.
+            messages, chunk_bytes, gap_bytes = budget.messages, budget.chunk_bytes, budget.gap_bytes
             if not budget.spent and not feed.loading:
                 break
             yield

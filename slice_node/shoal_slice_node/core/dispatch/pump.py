@@ -5,15 +5,18 @@ Belongs here: the list of kinds, and their order. Not here: what most steps do (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Iterator, Sized
 from functools import partial
 from typing import NamedTuple
 
 from shoal_slice_node.core.dispatch.attaching import Attaching
+from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.filling import Budget, fill
 from shoal_slice_node.core.dispatch.growing import Growing
 from shoal_slice_node.core.dispatch.registry import Registry, stretches_of
+from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import (
+    LAGGING_AT_ONCE_MAX,
     PUMP_TURN_BINDINGS,
     PUMP_TURN_BYTES,
     PUMP_TURN_HANDLES,
@@ -70,10 +73,9 @@ class Pump:
             return
         budget = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)
         passed_over, leases = feed.passed_over, registry.leases
-        for _ in range(len(feed.lagging)):
+        for stream in _in_turn(feed):
             if budget.spent or not feed.find_room():
                 break
-            stream = next(iter(feed.lagging.values()))
             feed.clear_lagging(stream)
             before = budget.given
             caught_up = fill(registry, stream, feed.pick, registry.give, budget, leases.of, registry.give_run)
@@ -99,3 +101,17 @@ class Pump:
             stream = streams.popitem()[1]  # Freed one by one: a large feed at once would take long.
             left -= 1 + stretches_of(stream)
             self._registry.leave(stream)
+
+
+def _in_turn(feed: Feed) -> Iterator[Stream]:
+    """Yields each stream of a feed that lags now once, in their order, while the caller takes each out, and may put it
+    behind the others. Streams that do not lag any more when their turn comes are left out."""
+    left = len(feed.lagging)
+    while left > 0:
+        streams = feed.first_lagging(min(left, LAGGING_AT_ONCE_MAX))
+        if not streams:
+            return
+        left -= len(streams)
+        for stream in streams:
+            if stream.lagging:
+                yield stream

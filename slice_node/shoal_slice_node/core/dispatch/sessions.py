@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
@@ -9,12 +10,13 @@ from typing import TYPE_CHECKING, NamedTuple
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch.asked_attaches import AskedAttaches
+from shoal_slice_node.core.dispatch.ended_handles import EndedHandles
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
+from shoal_slice_node.core.dispatch.shares import Share
 from shoal_slice_node.core.dispatch.unsent import UnsentParcels
-from shoal_slice_node.core.limits import ENDED_UNREAD_MAX, OWED_PER_SESSION_MAX
+from shoal_slice_node.core.limits import OWED_PER_SESSION_MAX
 
 if TYPE_CHECKING:
-    from shoal_slice_node.core.dispatch.exclusive import Exclusive
     from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
     from shoal_slice_node.core.dispatch.leases import Lease
 
@@ -49,7 +51,6 @@ class Session:
         "_detached",
         "_left_behind",
         "_taken",
-        "_told",
         "_unsent",
         "asked",
         "attachments",
@@ -73,7 +74,8 @@ class Session:
         "window_bytes",
     )
 
-    def __init__(self, number: int, window_bytes: int, owner: bytes = b"") -> None:
+    def __init__(self, number: int, window_bytes: int, owner: bytes = b"", attached: Share | None = None) -> None:
+        """`attached`: the share that counts what the session has attached."""
         self.number = number
         self.owner = owner
         """The client's producer id, the same over reconnects; b"": the session belongs to no client with an id."""
@@ -95,22 +97,20 @@ class Session:
         self.awaited: dict[int, bytes] = {}
         """Handles of queues that have no part here yet."""
         self.pullers: dict[bytes, Attachment] = {}
-        self.stalled: dict[bytes, Feed] = {}
+        self.stalled: OrderedDict[bytes, Feed] = OrderedDict()
         """Feeds that found no room here: they are served when there is room again."""
         self.waiting: dict[Slot, Parcel] = {}
         self.sent_to = 0
-        self.leases: dict[Lease, None] = {}
+        self.leases: OrderedDict[Lease, None] = OrderedDict()
         self._unsent: UnsentParcels | None = None
         """Made when it is first needed, and let go when nothing waits any more."""
         self._left_behind: dict[Slot, Parcel] = {}
         """What waited when the session closed, and is not listed in `_unsent` yet."""
-        self.resets: list[int] = []
-        """Handles of queues that were dropped here: the client is told before it gets anything of their next life."""
-
-        self.ended_handles: dict[int, tuple[ShoalError, Exclusive]] = {}
+        self.resets: dict[int, None] = {}
+        """Handles of queues that were dropped here, each once: the client is told before it gets anything of their next
+        life."""
+        self.ended_handles = EndedHandles(owner, number, attached or Share("attached queues", 1 << 40))
         """Handles that another session's attach ended, or that were refused because of one: the client is told."""
-        self._told: dict[int, Exclusive] = {}
-        """Such handles of which the client was told, until it detaches or uses them. At most ENDED_UNREAD_MAX."""
 
     @property
     def has_room(self) -> bool:
@@ -169,39 +169,14 @@ class Session:
 
     def reset(self, handle: int) -> None:
         """Notes that the handle's queue was dropped: the client is to be told."""
-        self.resets.append(handle)
+        self.resets[handle] = None
 
     def take_resets(self, count_max: int) -> list[int]:
         """Returns up to `count_max` of the handles that the client is to be told of."""
-        resets = self.resets[:count_max]
-        del self.resets[:count_max]
-        return resets
-
-    def end_handle(self, handle: int, error: ShoalError, exclusive: Exclusive) -> None:
-        """Notes that the handle is not attached because of another session: the client is to be told."""
-        self.ended_handles[handle] = error, exclusive
-
-    def keep_handle(self, handle: int) -> None:
-        """Notes that the client uses the handle anew: what ended before needs no word any more."""
-        self.ended_handles.pop(handle, None)
-
-    def take_ended(self, count_max: int) -> list[wire.Ended]:
-        """Returns up to `count_max` of the ended handles that the client is to be told of: it is told now."""
-        found: list[wire.Ended] = []
-        for handle in list(islice(self.ended_handles, count_max)):
-            error, exclusive = self.ended_handles.pop(handle)
-            exclusive.told(self.owner, self.number)
-            self._told[handle] = exclusive
-            if len(self._told) > ENDED_UNREAD_MAX:
-                del self._told[next(iter(self._told))]
-            found.append(wire.Ended(handle=handle, error=error.to_wire()))
-        return found
-
-    def knows_ended(self, handle: int) -> None:
-        """Notes that the client detaches the handle, or uses it: if it was told that the handle ended, it knows."""
-        exclusive = self._told.pop(handle, None)
-        if exclusive is not None:
-            exclusive.knows(self.owner, self.number)
+        handles = list(islice(self.resets, count_max))
+        for handle in handles:
+            del self.resets[handle]
+        return handles
 
     def end_with(self, error: ShoalError) -> None:
         """Notes that the slice ends the session, and why."""
@@ -214,6 +189,7 @@ class Session:
         self._unsent = None
         self.leases.clear()
         self.stalled.clear()
+        self.ended_handles.clear()
         self.closed = True
         self.room_bytes = -1
 
@@ -248,7 +224,7 @@ class Session:
 
     def next_stalled(self) -> Feed:
         """Returns the feed that found no room here first, and forgets that it did."""
-        return self.stalled.pop(next(iter(self.stalled)))
+        return self.stalled.popitem(last=False)[1]
 
     # What waits for it.
 
@@ -289,15 +265,13 @@ class Session:
         deliveries: list[wire.Delivery] = []
         gaps: list[wire.Gap] = []
         total = cost_bytes = 0
-        waiting = self.waiting
-        while waiting:
-            slot = next(iter(waiting))
-            parcel = waiting[slot]
+        leaving: list[Slot] = []  # To take the first out of a dict again and again would be quadratic.
+        for slot, parcel in self.waiting.items():
             total += parcel.wire_bytes
             is_over = 0 < parcel.expires_ms <= now_ms
             if (deliveries or gaps) and (total > bytes_max or ((is_over or parcel.is_gap) and deliveries)):
                 break
-            self._leaves(slot)
+            leaving.append(slot)
             self.sent_to = parcel.number
             cost_bytes += parcel.cost_bytes
             if is_over:
@@ -308,6 +282,8 @@ class Session:
                 continue
             self._taken += (parcel.to - parcel.low) * len(parcel.handles)
             deliveries.append(parcel.to_wire())
+        for slot in leaving:
+            self._leaves(slot)
         return Taken(deliveries, gaps, cost_bytes, expired)
 
     def _leaves(self, slot: Slot) -> None:

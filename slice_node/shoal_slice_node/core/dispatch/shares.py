@@ -8,8 +8,8 @@ that, the rest is divided among the sessions that hold something.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.stretches import Rests
 from shoal_slice_node.core.limits import (
     DELIVERIES_FLOOR_BYTES,
@@ -20,6 +20,9 @@ from shoal_slice_node.core.limits import (
     RESTING_FLOOR,
     RESTING_MAX,
 )
+
+if TYPE_CHECKING:
+    from shoal_slice_node.core.dispatch.sessions import Session
 
 
 class Share:

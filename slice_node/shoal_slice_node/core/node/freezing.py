@@ -60,6 +60,13 @@ class Freezing:
             store.delta_rows >= store.delta_rows_max * factor or store.delta_bytes >= self._limits.delta_bytes * factor
         )
 
+    def fit(self, delta_bytes_max: int) -> int:
+        """Lets the delta be frozen at half of this memory at most: while it is written, the next one grows in the other
+        half. Returns the bytes at which it is frozen."""
+        limits = self._limits
+        self._limits = limits._replace(delta_bytes=min(limits.delta_bytes, delta_bytes_max // 2))
+        return self._limits.delta_bytes
+
     def want(self, lsn: int) -> None:
         """Asks for a checkpoint that has everything up to `lsn`."""
         self._wanted_lsn = max(self._wanted_lsn, lsn)

@@ -102,7 +102,7 @@ class Node:
     def new_session(self, window_bytes: int, owner: bytes = b"") -> Session:
         """Returns a new session. `owner`: see Session.owner."""
         self._sessions += 1
-        return Session(self._sessions, window_bytes, owner)
+        return Session(self._sessions, window_bytes, owner, self.dispatcher.shares.attached)
 
     def close_session(self, session: Session, source: Source) -> None:
         """Ends a session. Must not be called while a record is applied in part."""

@@ -6,8 +6,8 @@ Pure. The tables must not change meanwhile: they are a snapshot of the store.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from zlib import crc32
 
+from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_contract.wire.slice_pb2 import Imports
 from shoal_slice_node.core.apply.lookups import is_member
@@ -102,7 +102,7 @@ class Verifier:
         queue = Queue.decode(tables, queue_id, row)
         lacking = []
         for key in keys:
-            key_row = tables.key.get((crc32(key) % partitions).to_bytes(2, "big") + key)
+            key_row = tables.key.get(partition_of(key, partitions).to_bytes(2, "big") + key)
             key_id = b"" if key_row is None else key_row[ID]
             if key_id not in queue.bucket(key_id).starts or not is_member(tables.binding, key_id, queue_id):
                 lacking.append(key)

@@ -2,7 +2,8 @@
 
 history   key id            ->  form u8: 1. It has a history by age
           0xFFFF | key id   ->  form u8: 1 | time_ms u64. Some of its messages expire: when its row in `due` is, that is
-                                when its first message expires; 0: there is none, as its first message does not
+                                when its first message expires, or a little later; 0: there is none, as its first
+                                message does not
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Protocol
 
-from shoal_slice_node.core.limits import PIECE_BYTES_MAX, PIECE_ROWS_MAX
+from shoal_slice_node.core.limits import PIECE_ROWS_MAX
 from shoal_slice_node.core.tables.delta_groups import BaseGroups, DeltaGroups
 from shoal_slice_node.core.tables.delta_logs import BaseLogs, DeltaLogs
 from shoal_slice_node.core.tables.delta_piece import Piece
@@ -79,10 +79,7 @@ class Delta:
     def pieces(self) -> Iterator[Piece]:
         """Yields the frozen delta; each step takes under a millisecond. May be called again, from the delta's start."""
         for name, table in self._all:
-            if isinstance(table, DeltaLogs):
-                yield from table.pieces(name, PIECE_ROWS_MAX, PIECE_BYTES_MAX)
-            else:
-                yield from table.pieces(name, PIECE_ROWS_MAX)
+            yield from table.pieces(name, PIECE_ROWS_MAX)
 
     def drop_frozen(self) -> None:
         """Drops the frozen delta, which the base now has: call together with the base's renewal. O(1)."""

@@ -16,6 +16,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Protocol, TypeAlias
 
+from shoal_slice_node.core.limits import PIECE_BYTES_MAX
 from shoal_slice_node.core.tables.delta_piece import OVERHEAD_BYTES, Piece
 
 _Row: TypeAlias = tuple[int, bytes]
@@ -26,6 +27,8 @@ class BaseLogs(Protocol):
     """Says what a delta of logs needs below it."""
 
     def read(self, key_id: bytes, low: int, offset: int) -> Iterator[_Row]: ...
+
+    def heads(self, key_id: bytes, low: int, offset: int) -> Iterator[_Row]: ...
 
     def scan(self) -> Iterator[tuple[bytes, int, bytes]]: ...
 
@@ -81,6 +84,14 @@ class DeltaLogs:
             yield from self._base.read(key_id, low, offset)
         yield from islice(frozen, begin, None)
 
+    def heads(self, key_id: bytes, low: int, offset: int) -> Iterator[_Row]:
+        active, frozen = self._layer.of(key_id), self._frozen.of(key_id)
+        if not _covers(active, low, offset):
+            if not _covers(frozen, low, offset):
+                yield from self._base.heads(key_id, low, offset)
+            yield from islice(frozen, _begin(frozen, low, offset), None)
+        yield from islice(active, _begin(active, low, offset), None)  # Rows in memory cost nothing, so they are whole.
+
     def trim(self, key_id: bytes, low: int, new_low: int) -> None:
         if new_low <= low:
             return
@@ -118,7 +129,7 @@ class DeltaLogs:
         assert not self._frozen.rows and not self._garbage.rows, "the last frozen delta is not dropped yet"
         self._frozen, self._layer = self._layer, _Layer()
 
-    def pieces(self, table: str, rows_max: int, bytes_max: int = 1 << 20) -> Iterator[Piece]:
+    def pieces(self, table: str, rows_max: int, bytes_max: int = PIECE_BYTES_MAX) -> Iterator[Piece]:
         """Yields the frozen layer in pieces of up to rows_max rows and about bytes_max bytes."""
         trims = iter(self._frozen.trims.items())
         while batch := list(islice(trims, rows_max)):
@@ -140,22 +151,34 @@ class DeltaLogs:
         returns False."""
         self._garbage, self._frozen = self._frozen, _Layer()
 
-    def free(self, rows_max: int) -> bool:
-        """Frees about rows_max rows of what was dropped; False when nothing is left."""
+    def free(self, rows_max: int, bytes_max: int = PIECE_BYTES_MAX) -> bool:
+        """Frees about rows_max rows, or about bytes_max bytes, of what was dropped; False when nothing is left."""
         garbage = self._garbage
-        left = rows_max
-        while garbage.rows and left > 0:
+        rows_left, bytes_left = rows_max, bytes_max
+        while garbage.rows and rows_left > 0 and bytes_left > 0:
             key_id, entry = garbage.rows.popitem()
-            left -= 1
-            if isinstance(entry, list):
-                left -= len(entry[-left - 1 :])
-                del entry[-left - 1 :]
-                if entry:
-                    garbage.rows[key_id] = entry
-        while garbage.trims and left > 0:
+            rows_left -= 1
+            if isinstance(entry, tuple):
+                bytes_left -= len(entry[1])
+                continue
+            while entry and rows_left > 0 and bytes_left > 0:
+                rows_left -= 1
+                bytes_left -= len(entry.pop()[1])
+            if entry:
+                garbage.rows[key_id] = entry
+        while garbage.trims and rows_left > 0:
             garbage.trims.popitem()
-            left -= 1
+            rows_left -= 1
         return bool(garbage.rows or garbage.trims)
+
+
+def _covers(rows: list[_Row], low: int, offset: int) -> bool:
+    """Returns whether a read from `offset` on, or from `low`, needs nothing below these rows."""
+    return bool(rows) and rows[0][0] <= max(offset, low)
+
+
+def _begin(rows: list[_Row], low: int, offset: int) -> int:
+    return max(bisect_right(rows, offset, key=_FIRST) - 1, bisect_left(rows, low, key=_FIRST))
 
 
 def _all(layer: _Layer) -> Iterator[tuple[bytes, int, bytes]]:

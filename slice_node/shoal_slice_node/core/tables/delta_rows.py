@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator
 from itertools import chain, islice
 from typing import Protocol
 
-from shoal_slice_node.core.limits import ROW_KEY_BYTES_MAX
+from shoal_slice_node.core.limits import PIECE_BYTES_MAX, ROW_KEY_BYTES_MAX
 from shoal_slice_node.core.tables.delta_piece import OVERHEAD_BYTES, Piece, rows_piece
 from shoal_slice_node.core.tables.key_order import KeyOrder
 
@@ -140,18 +140,19 @@ class DeltaRows:
         return value or None
 
     def put(self, key: bytes, value: bytes) -> None:
-        if key in self._inserted:
-            if self._index_bytes:
-                self._layer.bytes_about += len(value) - len(self._inserted[key])
+        old = self._inserted.get(key)
+        if old is not None:
             self._inserted[key] = value
+            if len(value) != len(old):
+                self._layer.bytes_about += len(value) - len(old)
             return
         changed = self._changed
-        before = len(changed)
-        if self._index_bytes:  # Details grow by what clients ack: their memory is counted as it is.
-            self._layer.bytes_about += len(value) - len(changed.get(key, value))
+        old = changed.get(key)
         changed[key] = value
-        if len(changed) != before:
+        if old is None:
             self._note(key, len(value))
+        elif len(value) != len(old):
+            self._layer.bytes_about += len(value) - len(old)
 
     def insert(self, key: bytes, value: bytes) -> None:
         if key in self._changed:  # a tombstone: the layers below have it
@@ -178,7 +179,7 @@ class DeltaRows:
                 del keys[key]
 
     def _note(self, key: bytes, value_bytes: int) -> None:
-        """Notes a new key in the active layer. Its first value counts for its memory: about right, and cheap."""
+        """Notes a new key in the active layer, and its memory."""
         layer = self._layer
         if not 0 < len(key) <= ROW_KEY_BYTES_MAX:
             layer.inserted.pop(key, None)
@@ -262,12 +263,16 @@ class DeltaRows:
         self._frozen, self._layer = self._layer, self._new_layer()
         self._bind()
 
-    def pieces(self, table: str, rows_max: int) -> Iterator[Piece]:
-        """Yields the frozen layer in pieces of up to rows_max rows. The layer does not change meanwhile."""
+    def pieces(self, table: str, rows_max: int, bytes_max: int = PIECE_BYTES_MAX) -> Iterator[Piece]:
+        """Yields the frozen layer in pieces of up to rows_max rows and about bytes_max bytes. The layer does not change
+        meanwhile."""
         frozen = self._frozen
         items = chain(frozen.inserted.items(), frozen.changed.items())
         while piece := list(chain.from_iterable(islice(items, rows_max))):
-            yield rows_piece(table, piece)
+            if sum(map(len, piece)) <= bytes_max:
+                yield rows_piece(table, piece)
+            else:
+                yield from _cut(table, piece, bytes_max)
 
     def drop_frozen(self) -> None:
         """Drops the frozen layer, which the base now has. Call together with the base's renewal, then `free` until it
@@ -275,16 +280,33 @@ class DeltaRows:
         self._garbage, self._frozen = self._frozen, _Layer()
         self._bind()
 
-    def free(self, rows_max: int) -> bool:
-        """Frees up to rows_max rows of what was dropped; False when nothing is left."""
+    def free(self, rows_max: int, bytes_max: int = PIECE_BYTES_MAX) -> bool:
+        """Frees up to rows_max rows, or about bytes_max bytes, of what was dropped; False when nothing is left."""
         garbage = self._garbage
-        for layer in (garbage.index, garbage.inserted, garbage.changed):
-            if layer:
-                for _ in range(min(rows_max, len(layer))):
-                    layer.popitem()
+        if garbage.index:
+            for _ in range(min(rows_max, len(garbage.index))):
+                garbage.index.popitem()
+            return True
+        for values in (garbage.inserted, garbage.changed):
+            if values:
+                left = bytes_max
+                for _ in range(min(rows_max, len(values))):
+                    left -= len(values.popitem()[1])
+                    if left <= 0:
+                        break
                 return True
         garbage.order = None
         return False
+
+
+def _cut(table: str, flat: list[bytes], bytes_max: int) -> Iterator[Piece]:
+    """Yields a piece with large rows in several, each of about bytes_max bytes or of one row."""
+    begin = size = 0
+    for end in range(2, len(flat) + 1, 2):
+        size += len(flat[end - 2]) + len(flat[end - 1])
+        if size >= bytes_max or end == len(flat):
+            yield rows_piece(table, flat[begin:end])
+            begin, size = end, 0
 
 
 def _both(layer: _Layer) -> Iterator[bytes]:

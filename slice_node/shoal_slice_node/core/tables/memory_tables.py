@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator
 
-from shoal_slice_node.core.limits import ROW_KEY_BYTES_MAX
+from shoal_slice_node.core.limits import LOG_HEAD_BYTES_MIN, ROW_KEY_BYTES_MAX
 from shoal_slice_node.core.tables.tables import Groups, Logs, Rows
 
 
@@ -116,6 +116,10 @@ class MemoryLogs:
         begin = max(bisect_right(firsts, offset) - 1, bisect_left(firsts, low))
         for index in range(begin, len(firsts)):
             yield firsts[index], rows[index]
+
+    def heads(self, key_id: bytes, low: int, offset: int) -> Iterator[tuple[int, bytes]]:
+        for first, row in self.read(key_id, low, offset):
+            yield first, row[:LOG_HEAD_BYTES_MIN]
 
     def trim(self, key_id: bytes, low: int, new_low: int) -> None:
         log = self._logs.get(key_id)

@@ -74,6 +74,10 @@ class Logs(Protocol):
     def read(self, key_id: bytes, low: int, offset: int) -> Iterator[tuple[int, bytes]]:
         """Yields rows with first >= low, ascending, from the last with first <= offset (else from the first)."""
 
+    def heads(self, key_id: bytes, low: int, offset: int) -> Iterator[tuple[int, bytes]]:
+        """Yields the same rows as `read`, each perhaps cut to its first LOG_HEAD_BYTES_MIN bytes or more, which have
+        its header: a row of any size costs as much as a small one."""
+
     def trim(self, key_id: bytes, low: int, new_low: int) -> None:
         """Deletes rows with low <= first < new_low. `new_low` is the first offset of a row, or the head."""
 

@@ -6,8 +6,9 @@ from typing import Final
 
 from shoal_contract.errors import Malformed
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.binds import bind
+from shoal_slice_node.core.apply.binds import Begin, bind
 from shoal_slice_node.core.checking.columns import check_memberships
+from shoal_slice_node.core.limits import AGE_BIND_COST, APPLIED_PER_STEP
 from shoal_slice_node.core.turns import Work
 from shoal_slice_node.core.verbs.verb import Change, Columns, Measures, Verb
 
@@ -21,8 +22,39 @@ def _check(number: int, step: wire.Binds, _: Measures) -> int:
 
 
 def _apply(change: Change, step: wire.Binds) -> Work[wire.StepOutcome]:
-    state, start, value = change.state, step.start, step.start_value
-    outcome, done = yield from change.each_membership(step, lambda queue, keys: bind(state, queue, keys, start, value))
+    state, by_age = change.state, step.start == wire.START_AGE
+    if step.start == wire.START_OFFSET:
+        return (yield from _bind_at(change, step))
+    per_step = APPLIED_PER_STEP // AGE_BIND_COST if by_age else APPLIED_PER_STEP
+    begin = Begin(step.start, step.start_value, change.found_by_age, per_step)
+    outcome, done = yield from change.each_membership(
+        step, lambda queue, keys: bind(state, queue, keys, begin), per_step
+    )
+    state.effects.counters.binds += done
+    return outcome
+
+
+def _looks(step: wire.Binds) -> int:
+    """Returns what a bind by age takes more: it looks at log rows of each key, once for a change."""
+    return (AGE_BIND_COST - 1) * len(set(step.keys)) if step.start == wire.START_AGE else 0
+
+
+def _bind_at(change: Change, step: wire.Binds) -> Work[wire.StepOutcome]:
+    """Binds from an offset, and notes which keys were bound before."""
+    state = change.state
+    begin = Begin(step.start, step.start_value, change.found_by_age, APPLIED_PER_STEP)
+    bound_before: list[int] = []
+    place = 0
+
+    def request(queue: bytes, keys: list[bytes]) -> Work[list[int]]:
+        nonlocal place
+        first, place = place, place + len(keys)
+        offsets = yield from bind(state, queue, keys, begin)
+        bound_before.extend(at for at, offset in enumerate(offsets, first) if offset < 0)
+        return [abs(offset) for offset in offsets]
+
+    outcome, done = yield from change.each_membership(step, request, APPLIED_PER_STEP)
+    outcome.bound_before.extend(bound_before)
     state.effects.counters.binds += done
     return outcome
 
@@ -32,4 +64,4 @@ def _columns(step: wire.Binds) -> Columns:
     return Columns(step.queues, step.keys, step.key_counts or None, offsets)
 
 
-BIND: Final = Verb("bind", _check, _apply, _columns, {2: None}, grows=True, atomic=True)
+BIND: Final = Verb("bind", _check, _apply, _columns, {2: None}, grows=True, looks=_looks, atomic=True)

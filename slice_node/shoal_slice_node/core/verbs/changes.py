@@ -32,7 +32,8 @@ _FIELDS_MAX = _FIELDS_PER_OPERATION * FRAME_OPERATIONS_MAX + 1
 
 
 class Checked(NamedTuple):
-    """Describes a change that passed the check. `operations`: its keys and queues, at least 1 for each step.
+    """Describes a change that passed the check. `operations`: its keys and queues, at least 1 for each step, and
+    what they look at besides (Verb.looks).
     `measures`: (messages, body bytes) of each chunk it publishes, in order. `ends`: some of what it takes is not in
     `operations` (see prices). `grows`: it may give queues bindings. `in_run`: a step of it may only stand in a run of
     chunks. `times`: how often it is applied: 2 for an atomic change, which is tried first; `operations` has that.
@@ -85,7 +86,7 @@ def _check(data: bytes) -> Checked:
         raise Malformed(f"change of {len(data)} bytes cannot be read", subject="change") from None
     if len(change.steps) > FRAME_OPERATIONS_MAX:
         raise too_many(len(change.steps))
-    operations = live = 0
+    operations = live = looks = 0
     measures: Measures = []
     ends = grows = in_run = leader_decides = False
     for number, step in enumerate(change.steps):
@@ -99,6 +100,8 @@ def _check(data: bytes) -> Checked:
         operations += max(1, verb.check(number, found, measures))
         if verb.leader_decides is not None and verb.leader_decides(found):
             leader_decides = True
+        if verb.looks is not None:
+            looks += verb.looks(found)
         live += field == "publishes" and found.live
         ends, grows, in_run = ends or verb.price is not None, grows or verb.grows, in_run or verb.in_run
         if operations > FRAME_OPERATIONS_MAX:
@@ -110,4 +113,4 @@ def _check(data: bytes) -> Checked:
             subject="live",
         )
     times = 2 if change.atomic else 1
-    return Checked(change, times * operations, measures, ends, grows, in_run, times, leader_decides, live > 0)
+    return Checked(change, times * (operations + looks), measures, ends, grows, in_run, times, leader_decides, live > 0)

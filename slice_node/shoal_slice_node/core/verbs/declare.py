@@ -18,7 +18,9 @@ from shoal_slice_node.core.verbs.verb import Change, Columns, Measures, Verb
 
 def _check(number: int, step: wire.Declares, _: Measures) -> int:
     operations = check_named(number, "declares", step)
-    QueueOptions.of_wire(step.options).check()
+    options = QueueOptions.of_wire(step.options).check()
+    if options.dead_letter:
+        options.check_dead_letter(step.queues)
     return operations
 
 

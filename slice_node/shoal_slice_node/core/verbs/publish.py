@@ -42,7 +42,7 @@ def _apply(change: Change, step: wire.Publishes) -> Work[wire.StepOutcome]:
     queues: list[int] = []
     mandatory, effects, not_before_ms = step.mandatory, state.effects, step.not_before_ms
     ttl_ms = step.ttl_ms
-    kept_before = effects.kept_messages
+    added_before = effects.added_messages
     for number, (key, chunk, measure) in enumerate(zip(step.keys, step.chunks, change.measures, strict=False)):
         try:
             if not_before_ms:
@@ -57,7 +57,7 @@ def _apply(change: Change, step: wire.Publishes) -> Work[wire.StepOutcome]:
         queues.append(routed)
         if number % APPLIED_PER_STEP == 0:
             yield
-    effects.counters.publishes += effects.kept_messages - kept_before
+    effects.counters.publishes += effects.added_messages - added_before
     effects.counters.chunks += len(offsets) - len(outcome.refusals)
     outcome.offsets.extend(offsets)
     outcome.queues.extend(queues)

@@ -66,9 +66,9 @@ class FirstRefusal(Exception):
 
 class Change:
     """Keeps a change that is being applied: the state, and what its steps share. `measures`: those of its chunks.
-    `atomic`: it ends at the first refusal."""
+    `atomic`: it ends at the first refusal. `found_by_age`: see Begin (core/apply/binds)."""
 
-    __slots__ = ("acking", "atomic", "dropping", "looking", "measures", "purging", "state", "time_ms")
+    __slots__ = ("acking", "atomic", "dropping", "found_by_age", "looking", "measures", "purging", "state", "time_ms")
 
     def __init__(self, state: State, measures: Iterable[tuple[int, int]], time_ms: int, atomic: bool = False) -> None:
         self.state = state
@@ -79,6 +79,7 @@ class Change:
         self.dropping = BindingBudget(DROP_BINDINGS_MAX)
         self.purging = BindingBudget(PURGE_BINDINGS_MAX)
         self.looking = BindingBudget(EMPTY_BINDINGS_MAX)
+        self.found_by_age: dict[tuple[bytes, int], int] = {}
 
     def refusal(self, number: int, error: ShoalError) -> wire.Refusal:
         """Counts the refusal of a step's request `number`, and returns it. Raises FirstRefusal in an atomic change."""
@@ -109,14 +110,18 @@ class Change:
         return outcome
 
     def each_membership(
-        self, step: wire.Binds | wire.Unbinds, request: Callable[[bytes, list[bytes]], Work[list[int]]]
+        self,
+        step: wire.Binds | wire.Unbinds,
+        request: Callable[[bytes, list[bytes]], Work[list[int]]],
+        per_step: int = APPLIED_PER_STEP,
     ) -> Work[tuple[wire.StepOutcome, int]]:
-        """Calls `request` for each queue with its keys. Returns the outcome, and how many keys were not refused."""
+        """Calls `request` for each queue with its keys, `per_step` keys between two yields, or those of one queue.
+        Returns the outcome, and how many keys were not refused."""
         keys = list(step.keys)
         counts = step.key_counts or [1] * len(keys)
         offsets: list[int] = []
         refusals: list[wire.Refusal] = []
-        position = refused = 0
+        position = refused = left = 0
         for number, (queue, count) in enumerate(zip(step.queues, counts, strict=True)):
             end = position + count
             try:
@@ -126,7 +131,9 @@ class Change:
                 refused += count
                 refusals.append(self.refusal(number, error))
             position = end
-            if number % APPLIED_PER_STEP == 0:
+            left -= count or 1
+            if left <= 0:
+                left = per_step
                 yield
         return wire.StepOutcome(offsets=offsets, refusals=refusals), len(keys) - refused
 
@@ -138,6 +145,7 @@ class Verb(NamedTuple):
     columns of numbers, which are counted before a large frame is parsed. `grows`: it may give queues bindings. `price`:
     what it may take besides its operations; None: nothing. `in_run`: its frames are the chunks of a run: sessions may
     not use it, and no chunk may follow a gap. `atomic`: it may stand in an atomic change.
+    `looks(step)`: what it takes besides, in operations, that does not count in the bound of a frame; None: nothing.
     `leader_decides(step)`: the record must say something of the step that only the leader knows
     (core/node/unused_drops.py); None: never."""
 
@@ -150,4 +158,5 @@ class Verb(NamedTuple):
     price: Price | None = None
     in_run: bool = False
     atomic: bool = False
+    looks: Callable[[Any], int] | None = None
     leader_decides: Callable[[Any], bool] | None = None

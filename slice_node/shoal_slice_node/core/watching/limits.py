@@ -55,6 +55,10 @@ WATCHED_PER_TICK_MAX: Final = 256
 CHANGES_PER_STEP_MAX: Final = 500
 """Changes of members that are taken in at one go, each in one watched key or prefix: about a millisecond."""
 
+CONSUMED_WAITING_MAX: Final = 10_000
+"""Keys that wait for their turn as other queues of them are consumed, where many lengths of prefixes are watched: some
+4 MB. With more, watches of prefixes with presence get a snapshot."""
+
 PRESENCE_AT_ONCE_MAX: Final = 8
 """A queue that is known in more watched keys becomes online or offline there in turns: one step attaches 25 queues."""
 

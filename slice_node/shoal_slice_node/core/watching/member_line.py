@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final, TypeAlias
 
 from shoal_slice_node.core.apply.effects import Dropped, Joined, Left
-from shoal_slice_node.core.watching.limits import CHANGES_PER_STEP_MAX, PRESENCE_AT_ONCE_MAX
+from shoal_slice_node.core.watching.limits import CHANGES_PER_STEP_MAX, CONSUMED_WAITING_MAX, PRESENCE_AT_ONCE_MAX
 from shoal_slice_node.core.watching.watched_key import Known, WatchedKey
 
 NOT_ALL: Final = -1
@@ -33,15 +33,17 @@ class MemberLine:
         changed: Callable[[WatchedKey], None],
         take_in: Callable[[Joined | Left], int],
         count: Callable[[bytes], int],
+        count_all: Callable[[], None],
     ) -> None:
         """`changed` hears of each watched key with something to tell. `take_in` takes in that a queue joined or left a
         key, and `count` that other queues of a key are consumed; they return what that cost, in watched keys or
-        prefixes."""
+        prefixes. `count_all` takes in that this holds for more keys than may wait."""
         self._known = known
         self._is_online = is_online
         self._changed = changed
         self._take_in = take_in
         self._count = count
+        self._count_all = count_all
         self._events: deque[MemberEvent] = deque()
         self._joining: Counter[bytes] = Counter()
         """Ids of the queues of the Joined events."""
@@ -49,8 +51,8 @@ class MemberLine:
         """The watched keys that have not heard of the drop which is the first event."""
         self._presence: OrderedDict[bytes, Iterator[WatchedKey] | None] = OrderedDict()
         """Queues that became online or offline -> the watched keys that have not heard of it; None: none has."""
-        self._consumed: dict[bytes, None] = {}
-        """Keys of which other queues are consumed than before."""
+        self._consumed: OrderedDict[bytes, None] = OrderedDict()
+        """Keys of which other queues are consumed than before. At most CONSUMED_WAITING_MAX."""
 
     def __bool__(self) -> bool:
         return bool(self._events or self._presence or self._consumed)
@@ -79,6 +81,9 @@ class MemberLine:
     def consumed(self, key: bytes) -> None:
         """Takes in, later, that other queues of a key are consumed than before."""
         self._consumed[key] = None
+        if len(self._consumed) > CONSUMED_WAITING_MAX:
+            self._consumed.clear()
+            self._count_all()
 
     def step(self) -> None:
         """Takes in some of what waits."""
@@ -93,8 +98,7 @@ class MemberLine:
             del self._presence[queue_id]
             left = told - 1
         while self._consumed and left > 0:
-            key = next(iter(self._consumed))
-            del self._consumed[key]
+            key, _ = self._consumed.popitem(last=False)
             left -= 1 + self._count(key)
 
     def _tell(self, queue_id: bytes, keys: Iterator[WatchedKey], left: int) -> int:

@@ -78,7 +78,9 @@ class Watching:
         """What has changes to tell, when its time has come."""
         self._idle: OrderedDict[Watched, int] = OrderedDict()
         """What no watch is left of, with the time (ms) until which it is remembered; the oldest first."""
-        self._line = MemberLine(self._known, self._is_online, self._note_due, self._take_in, self._count_consumed)
+        self._line = MemberLine(
+            self._known, self._is_online, self._note_due, self._take_in, self._count_consumed, self._count_anew
+        )
         self._members = WatchedMembers(self._keys, self._prefixes, self._line)
         self._interest.members = None
 
@@ -255,6 +257,14 @@ class Watching:
 
     def _count_consumed(self, key: bytes) -> int:
         return self._count(key, (one for one in self._prefixes_of(key) if one.presence))
+
+    def _count_anew(self) -> None:
+        """Notes that more counts of consumed queues changed than are noted one by one: their watches get a snapshot."""
+        for prefixes in self._prefixes.values():
+            for watched in prefixes:
+                if watched.presence:
+                    watched.anew()
+                    self._due[watched] = None
 
     def _prefixes_of(self, key: bytes) -> Iterator[WatchedPrefix]:
         for length in self._members.lengths:

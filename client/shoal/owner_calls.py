@@ -14,8 +14,8 @@ from shoal_contract.names import direct_key
 from shoal_contract.options import KeyOptions
 
 
-class KeyCalls:
-    """Configures keys, and gives farewells. `deadline`: event loop time."""
+class OwnerCalls:
+    """Asks the slice that owns a key, or is the home of a queue. `deadline`: event loop time."""
 
     def __init__(self, routing: Routing) -> None:
         self._routing = routing

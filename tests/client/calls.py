@@ -1,0 +1,36 @@
+"""What tests of the client share: names that nobody else uses, and waiting for what nobody tells."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Callable
+
+import shoal
+from shoal.testing import FakeCluster
+
+
+def fresh(word: str) -> str:
+    """A name no other test uses, also on a real cluster."""
+    return f"{word}-{uuid.uuid4().hex[:12]}"
+
+
+async def take(messages: AsyncIterator[shoal.Message], count: int) -> list[shoal.Message]:
+    """The next messages of an inbox."""
+    async with asyncio.timeout(10):
+        return [await anext(messages) for _ in range(count)]
+
+
+async def until(condition: Callable[[], bool], wait_s: float = 10) -> None:
+    """Until `condition()` is true."""
+    async with asyncio.timeout(wait_s):
+        while not condition():  # noqa: ASYNC110 - fakes tell nobody of every change
+            await asyncio.sleep(0.005)
+
+
+async def bound(broker: shoal.Broker, cluster: FakeCluster, slice_name: str = "s01") -> tuple[str, str]:
+    """A queue at home on a slice, bound to a key of the same."""
+    queue, key = cluster.queue_with_home(slice_name), cluster.key_of(slice_name)
+    await broker.declare(queue)
+    await broker.bind(queue, key)
+    return queue, key

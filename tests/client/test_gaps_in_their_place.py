@@ -1,0 +1,83 @@
+"""Gaps after a lost stream: they wait with the deliveries around them until the life of their queue is known."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from shoal import inbox_slice
+from shoal.gaps import GapNews
+from shoal.inbox_slice import InboxSlice
+from shoal.limits import DELIVERY_OVERHEAD_BYTES
+from shoal_contract.chunk import encode_chunk
+from shoal_contract.wire import slice_pb2 as wire
+
+
+def part(queues: dict[int, bytes], unconfirmed: set[int]) -> tuple[Any, list[tuple[str, int]]]:
+    """A part of an inbox without a session, and what it hands out: gap or message, and the first offset."""
+    found: list[tuple[str, int]] = []
+
+    async def came(item: Any) -> None:
+        found.append(("gap", item.gap.first) if isinstance(item, GapNews) else ("message", item.first))
+
+    made: Any = object.__new__(InboxSlice)
+    made.__dict__.update(
+        _held=[],
+        _queues=queues,
+        _on_delivery=came,
+        _any_detached=False,
+        _dropped=SimpleNamespace(handles=()),
+        _era=None,
+        attachments=SimpleNamespace(unconfirmed=unconfirmed),
+        draining=False,
+        repeats=None,
+        last_handle=0,
+    )
+    return made, found
+
+
+def response(gaps: list[tuple[int, int, int]], messages: list[tuple[int, int]]) -> wire.SessionResponse:
+    """Gaps: handle, first, to. Messages: handle, offset."""
+    chunk = encode_chunk([b"x"])
+    return wire.SessionResponse(
+        gaps=[
+            wire.Gap(key=b"k", handles=[handle], first=first, to=to, why=wire.GAP_REASON_EXPIRED)
+            for handle, first, to in gaps
+        ],
+        deliveries=[
+            wire.Delivery(key=b"k", handles=[handle], first=offset, low=offset, to=offset + 1, chunk=chunk)
+            for handle, offset in messages
+        ],
+    )
+
+
+async def test_a_gap_does_not_overtake_a_delivery_that_waits() -> None:
+    made, found = part({1: b"q"}, unconfirmed := {1})
+    await made.delivered(response([], [(1, 5)]))
+    await made.delivered(response([(1, 6, 9)], [(1, 9)]))
+    assert found == [] and made.holding
+    unconfirmed.clear()
+    await made.delivered(wire.SessionResponse())
+    assert found == [("message", 5), ("gap", 6), ("message", 9)] and not made.holding
+
+
+async def test_a_gap_waits_alone_until_the_life_of_its_queue_is_known() -> None:
+    made, found = part({1: b"q", 2: b"p"}, unconfirmed := {1})
+    await made.delivered(response([(2, 1, 2), (1, 1, 4)], []))
+    assert found == [("gap", 1)] and len(made._held) == 1
+    made._queues.pop(1)  # It was detached meanwhile.
+    unconfirmed.clear()
+    await made.delivered(wire.SessionResponse())
+    assert found == [("gap", 1)] and not made.holding
+
+
+async def test_gaps_that_wait_count_in_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox_slice, "INBOX_BYTES_MAX", 3 * DELIVERY_OVERHEAD_BYTES)
+    made, found = part({1: b"q"}, {1})
+    for first in range(1, 4):
+        await made.delivered(response([(1, first, first + 1)], []))
+    assert found == []
+    await made.delivered(response([(1, 4, 5)], []))
+    assert [first for _, first in found] == [1, 2, 3, 4] and not made.holding

@@ -1,0 +1,62 @@
+"""What is emptied from its front takes time in proportion to what is in it: to take the first out of a dict again and
+again is quadratic."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import process_time
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.parcels import Parcel
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.watching.member_line import MemberLine
+
+LESS, MORE = 15_000, 60_000
+
+
+def takes(count: int) -> float:
+    session = Session(1, 1 << 30)
+    for number in range(count):
+        session.add_parcel(
+            (b"k", number, number + 1, 0, 0), Parcel(b"key", number + 1, number + 1, number + 2, b"", 0, 0)
+        )
+    return spent(lambda: session.take(1 << 30), lambda: not session.waiting)
+
+
+def serves_stalled(count: int) -> float:
+    session = Session(1, 1 << 30)
+    for number in range(count):
+        session.stall(cast(Feed, SimpleNamespace(queue_id=b"%d" % number)))
+    return spent(lambda: [session.next_stalled() for _ in range(count)], lambda: not session.stalled)
+
+
+def counts_consumed(count: int) -> float:
+    line = MemberLine({}, lambda _: False, lambda _: None, lambda _: 1, lambda _: 0, lambda: None)
+    for number in range(count):
+        line.consumed(b"%d" % number)
+
+    def steps() -> None:
+        while line:
+            line.step()
+
+    return spent(steps, lambda: not line)
+
+
+def spent(work: Callable[[], object], done: Callable[[], bool]) -> float:
+    began_s = process_time()
+    work()
+    assert done()
+    return process_time() - began_s
+
+
+@pytest.mark.parametrize("work", [takes, serves_stalled, counts_consumed], ids=lambda one: one.__name__)
+def test_four_times_as_much_takes_four_times_as_long(
+    work: Callable[[int], float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal_slice_node.core.watching.member_line.CONSUMED_WAITING_MAX", MORE)
+    ratios = [work(MORE) / max(1e-9, work(LESS)) for _ in range(3)]
+    assert min(ratios) < 8, f"four times as much took {ratios} times as long; a quadratic search takes 16 times as long"
