@@ -129,7 +129,7 @@ class Counters:
     """Queues purged."""
     refusals: int
     """Requests that were answered with an error."""
-    expired: int
+    queues_expired: int
     """Transient queues dropped because no session consumed them."""
     nacks: int = 0
     """Messages given back by a nack."""
@@ -170,11 +170,11 @@ class SliceFigures:
     keys: int
     """The number of keys that the slice owns and keeps."""
     bindings: int
-    """Live bindings; bindings of dropped queues count until they are reclaimed."""
+    """Bindings in force; bindings of dropped queues count until they are reclaimed."""
     messages: int
     """Messages kept in logs, each counted once, however many queues still have to get it."""
     body_bytes: int
-    """The bytes of bodies kept in logs."""
+    """The bytes of bodies kept in logs, without headers."""
     sessions: int
     """The number of sessions that clients have open."""
     attached_queues: int

@@ -126,7 +126,10 @@ async def test_messages_on_their_way_while_the_inbox_closes_are_given_back(
 
 @pytest.mark.parametrize("at_once", [False, True])
 async def test_jobs_that_wait_in_the_inbox_outlive_the_ack_timeout(broker: Broker, at_once: bool) -> None:
-    queue = await with_jobs(broker, 40, at_once, QueueOptions(ack_timeout_ms=1000, max_deliveries=2))
+    dead, key = fresh("dead"), fresh("key")
+    await broker.declare(dead)
+    await broker.bind(dead, key)
+    queue = await with_jobs(broker, 40, at_once, QueueOptions(ack_timeout_ms=1000, max_deliveries=2, dead_letter=key))
     done: list[int] = []
     async with asyncio.timeout(WAIT_S), broker.consume(queue) as inbox:
         while len(done) < 40:
@@ -137,7 +140,7 @@ async def test_jobs_that_wait_in_the_inbox_outlive_the_ack_timeout(broker: Broke
             await message.ack()
         await inbox.flush()
     assert sorted(done) == list(range(40))
-    assert (await broker.describe(queue)).messages == 0
+    assert [(await broker.describe(name)).messages for name in (queue, dead)] == [0, 0]
 
 
 async def test_what_was_handed_out_is_not_given_back_before_its_ack_timeout(broker: Broker) -> None:

@@ -409,7 +409,7 @@ class Node:
         return sum(
             way.handle in parcel.handles and parcel.key == way.key and parcel.low <= way.offset < parcel.to
             for parcel in waiting
-            if parcel.has_messages
+            if parcel.is_owed and not parcel.is_gap
         )
 
     def decide_retries(self) -> None:
@@ -418,7 +418,7 @@ class Node:
 
     def end_delays(self) -> None:
         """Begins delays of nacks, and ends those that are over."""
-        self.dispatcher.registry.returns.tick(self.now_ms)
+        self.dispatcher.returns.tick(self.now_ms)
 
     def end_idle_queues(self) -> None:
         """Lets the node decide which transient queues end. None of them is consumed, or was a moment ago."""

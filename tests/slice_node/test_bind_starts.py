@@ -54,7 +54,7 @@ def test_a_key_that_is_not_there_begins_with_its_first_message() -> None:
 
 
 def test_the_clock_that_goes_back_makes_nothing_younger(core: CoreDriver) -> None:
-    core.wall_ahead_ms = -5_000
+    core.wall_ahead_ms -= 5_000
     assert bound(core, AGE, 100) == 197
 
 

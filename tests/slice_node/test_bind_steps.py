@@ -10,7 +10,7 @@ from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply import binds
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
-from shoal_slice_node.core.limits import DONE_RANGES_PER_APPLIED
+from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
 from shoal_slice_node.core.rows.detail_row import Detail, count_done, decode_detail
 
 from .core_driver import CoreDriver, bind, declare, every_second, publish, unbind, with_done
@@ -50,7 +50,7 @@ def test_a_step_has_several_bindings_with_few_done_ranges() -> None:
     core = CoreDriver()
     core.change(declare("q"), bind("q", *KEYS))
     core.change(*(publish(key, *([b"x"] * 100)) for key in KEYS))
-    with_done(core, "q", KEYS, every_second(DONE_RANGES_PER_APPLIED))
+    with_done(core, "q", KEYS, every_second(DONE_RANGES_PER_COST))
     found = ranges_of_steps(core, unbind("q", *KEYS))
-    assert [ranges for ranges in found if ranges] == [8 * DONE_RANGES_PER_APPLIED, 4 * DONE_RANGES_PER_APPLIED]
+    assert [ranges for ranges in found if ranges] == [8 * DONE_RANGES_PER_COST, 4 * DONE_RANGES_PER_COST]
     core.check()

@@ -137,7 +137,7 @@ async def test_while_the_other_slice_is_away_messages_stay_and_are_not_given(
 
 
 async def test_a_lost_answer_makes_no_second_copy(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    letters = pair.near.dispatcher.registry.returns.letters
+    letters = pair.near.dispatcher.letters
     sent, lost = letters.sent, list[Letter]()
 
     def answered(letter: Letter) -> None:
@@ -204,7 +204,7 @@ async def test_a_letter_that_was_refused_is_brought_once_there_is_room(
 async def test_a_leader_that_does_not_know_the_number_of_a_letter_makes_no_second_copy(
     pair: Pair, monkeypatch: pytest.MonkeyPatch, accepted: bool
 ) -> None:
-    letters = pair.near.dispatcher.registry.returns.letters
+    letters = pair.near.dispatcher.letters
     numbers = pair.near.courier._numbers
     lost: list[Letter] = []
 

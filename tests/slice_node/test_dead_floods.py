@@ -69,7 +69,7 @@ def test_letters_for_other_slices_are_made_one_by_one(core: Driver, monkeypatch:
     flood(core)
     for _ in range(3):
         core.maintain()
-    letters = core.dispatcher.registry.returns.letters
+    letters = core.dispatcher.letters
     assert letters.unsent == QUEUES * CHUNK_MESSAGES_MAX
     assert len(list(resting(core))) == QUEUES
     taken = []
@@ -90,7 +90,7 @@ def test_deciding_looks_at_so_many_stretches_in_a_step(core: Driver, monkeypatch
     monkeypatch.setattr(deciding, "RETRY_LOOKS_MAX", 10)
     foreign(core)
     flood(core, messages=2)
-    letters = core.dispatcher.registry.returns.letters
+    letters = core.dispatcher.letters
     found = []
     for _ in range(30):
         before = letters.unsent

@@ -205,7 +205,7 @@ def test_it_is_not_given_before_its_count_is_durable(core: Driver) -> None:
     core.pump()
     assert core.times(session) == []
     core.node.tick(core.now_ms, core.wall_ms)
-    core.node.commit.gather(core.now_ms)
+    core.node.commit.gather(core.wall_ms)
     core.node.commit.refused(ResourceExhausted("the disk is full", subject="disk"))
     assert core.times(session) == [] and core.counts() == []
     core.maintain()
@@ -221,7 +221,7 @@ def test_a_full_disk_delays_a_dead_letter_and_makes_no_second_one(core: Driver) 
     core.nack(session, 1, 2)
     for _ in range(3):
         core.node.tick(core.now_ms, core.wall_ms)
-        core.node.commit.gather(core.now_ms)
+        core.node.commit.gather(core.wall_ms)
         core.node.commit.refused(ResourceExhausted("the disk is full", subject="disk"))
     core.settle()
     assert len(core.copies()) == 1

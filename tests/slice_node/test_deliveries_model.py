@@ -1,7 +1,9 @@
 """A queue with a bound for deliveries against a model: random consumers, full disks, restarts and binds.
 
 Each message is acked, or copied to the dead-letter key, once, after exactly as many counted deliveries as are allowed;
-`redelivered` is what the model counts. Each seed is a test of its own, and gives the same steps again.
+`redelivered` is what the model counts. Changes come between what is decided and what its record does. In some runs
+another slice owns the dead-letter key, and copies are letters. Each seed is a test of its own, and gives the same steps
+again.
 """
 
 from __future__ import annotations
@@ -14,15 +16,19 @@ import pytest
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.options import QueueOptions
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
 from shoal_slice_node.core.dispatch import deciding
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.invariants.checksums import checksums
+from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs.engine import Engine
 
-from .core_driver import bind, declare, publish, unbind
+from .core_driver import acks, bind, declare, publish, raises, unbind
 from .test_dead_letters import Driver, declare_with
+from .test_letters import foreign
 
 MOST = 3
 TIMEOUT_MS = 4_000
@@ -44,15 +50,21 @@ class Run:
     messages: dict[int, Message] = field(default_factory=dict)
     sessions: list[Session] = field(default_factory=list)
     dead: list[int] = field(default_factory=list)
+    elsewhere: bool = False
+    """Another slice owns the dead-letter key."""
 
     def begin(self) -> None:
         options = QueueOptions(ack_timeout_ms=TIMEOUT_MS, max_deliveries=MOST, dead_letter=b"dead")
         self.core.change(declare_with("q", options), declare("graveyard"))
         self.core.change(bind("q", "k"), bind("graveyard", "dead"))
+        self.elsewhere = self.random.random() < 0.4
+        if self.elsewhere:
+            foreign(self.core)
 
     def step(self) -> None:
         steps = [self.publishes] * 3 + [self.takes] * 4 + [self.acks] * 2 + [self.nacks] * 4 + [self.waits] * 3
-        self.random.choice([*steps, self.opens, self.closes, self.refuses, self.restarts, self.binds_again])()
+        rare = [self.opens, self.closes, self.refuses, self.restarts, self.binds_again]
+        self.random.choice([*steps, *rare, self.acks_beside_a_record, self.acks_beside_a_record])()
 
     def publishes(self) -> None:
         bodies = [b"x"] * self.random.choice((1, 1, 3))
@@ -139,11 +151,39 @@ class Run:
             self.core.nack(session, offsets[0], offsets[0] + 1)
             for _ in range(2):
                 self.core.node.tick(self.core.now_ms, self.core.wall_ms)
-                self.core.node.commit.gather(self.core.now_ms)
+                self.core.node.commit.gather(self.core.wall_ms)
                 self.core.node.commit.refused(ResourceExhausted("the disk is full", subject="disk"))
             self._came_back([offsets[0]])
             self._records()
             self._collect()
+
+    def acks_beside_a_record(self) -> None:
+        """A change acks one of some messages that came back; it is applied after the record of their counts was
+        gathered, and before that record."""
+        found = self._held()
+        if found is None:
+            return
+        session, offsets = found
+        offsets = sorted(offsets)
+        low = max(offsets, key=lambda offset: self.messages[offset].counted)
+        some = [offset for offset in offsets if low <= offset < low + 4]
+        acked = self.random.choice(some)
+        self.core.nack(session, some[0], some[-1] + 1, self.random.choice((0, 3000)))
+        data = wire.Change(steps=[acks(("q", "k", acked, acked + 1))]).SerializeToString()
+        head = ChangeHead(NO_PRODUCER, 0, 0)
+        commit = self.core.node.commit
+        commit.submit(Item(Kind.CHANGE, encode_change(head, data), lambda _: None, raises))
+        self.core.now_ms += 1
+        self.core.node.tick(self.core.now_ms, self.core.wall_ms)
+        gathered = commit.gather(self.core.wall_ms).entries
+        self.core.records += [record for _, record in gathered if record is not None]
+        commit.written()
+        while commit.to_apply:
+            commit.step()
+        self.messages[acked] = Message(done=True)
+        self._came_back([offset for offset in some if offset != acked])
+        self._records()
+        self._collect()
 
     def restarts(self) -> None:
         """What was out is given again, and not counted."""
@@ -164,6 +204,24 @@ class Run:
 
     def _collect(self) -> None:
         """The copies that there are now are those that the model expects: each once."""
+        found = self._letters() if self.elsewhere else self._copies()
+        assert sorted(found) == sorted(self.dead), f"copies of {found}, expected {self.dead}"
+        self.dead.clear()
+
+    def _letters(self) -> list[int]:
+        """The slice that owns the key takes each letter at once."""
+        letters = self.core.dispatcher.registry.returns.letters
+        found = []
+        while (letter := letters.take(self.core.now_ms)) is not None:
+            (headers,) = parse_chunk(letter.chunk).headers
+            assert headers.fields["shoal-deliveries"] == b"%d" % MOST
+            found.append(int(headers.fields["shoal-offset"]))
+            letters.sent(letter)
+        self._records()
+        assert not letters.unsent
+        return found
+
+    def _copies(self) -> list[int]:
         queue_id = self.core.tables.queue_by_name.get(b"graveyard")
         session = self.core.session()
         assert queue_id is not None and self.core.attach(session, "graveyard", 9)
@@ -175,8 +233,7 @@ class Run:
             self.core.ack(session, "dead", one.low, one.to, 9)
         self.core.flush()
         self.core.dispatcher.close(session)
-        assert sorted(found) == sorted(self.dead), f"copies of {found}, expected {self.dead}"
-        self.dead.clear()
+        return found
 
     def end(self) -> None:
         """All that is left comes and is acked; then nothing is kept."""

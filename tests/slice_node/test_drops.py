@@ -110,7 +110,7 @@ def test_a_reclaim_record_is_applied_in_steps() -> None:
     core.node.commit.submit(
         Item(proposal.kind, proposal.payload, lambda _: None, raises, operations=proposal.operations)
     )
-    core.node.commit.gather(1)
+    core.node.commit.gather(core.wall_ms)
     core.node.commit.written()
     steps = 0
     while core.node.commit.to_apply:
@@ -288,7 +288,7 @@ def writing(core: CoreDriver, *steps: wire.Step) -> Iterator[tuple[Batch, list[E
     found: list[Effects] = []
     failed: list[ShoalError] = []
     core.node.commit.submit(item(wire.Change(steps=steps).SerializeToString(), found, failed))
-    yield core.node.commit.gather(core.now_ms), found, failed
+    yield core.node.commit.gather(core.wall_ms), found, failed
     while core.node.commit.to_apply:
         core.node.commit.step()
 
@@ -329,7 +329,7 @@ def test_two_drops_of_one_queue_under_way() -> None:
     found: list[Effects] = []
     for _ in range(2):
         core.node.commit.submit(item(wire.Change(steps=[drop_if("q0", unused=True)]).SerializeToString(), found))
-    core.node.commit.gather(1)
+    core.node.commit.gather(core.wall_ms)
     core.node.commit.written()
     core.node.commit.step()
     assert core.dispatcher.registry.ending == {b"q0": 1}

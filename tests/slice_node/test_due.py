@@ -170,7 +170,7 @@ def test_record_times_go_on_over_a_restart_with_a_clock_that_went_back() -> None
     core.engine = Engine(core.tables, core.state.interest)
     core.state = core.engine.state
     core.state.lsn = core.records[-1].lsn
-    core.wall_ahead_ms = -HOUR_MS
+    core.wall_ahead_ms -= HOUR_MS
     core.restart()
     core.change(declare("r"))
     assert core.records[-1].time_ms == newest
@@ -302,9 +302,9 @@ class Clock:
     """The machine's clock, in the hand of a test."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now_ms = 1_790_000_000_000
-        monkeypatch.setattr(clock, "now_ms", lambda: self.now_ms)
-        monkeypatch.setattr(commit_loop, "now_ms", lambda: self.now_ms)
+        self.wall_ms = 1_790_000_000_000
+        monkeypatch.setattr(clock, "wall_ms", lambda: self.wall_ms)
+        monkeypatch.setattr(commit_loop, "wall_ms", lambda: self.wall_ms)
 
 
 async def wait_for(broker: Broker, messages: int) -> None:
@@ -324,20 +324,20 @@ async def test_a_silent_node_publishes_what_is_due_over_restarts_and_jumps_of_th
         await stub.Declare(wire.DeclareRequest(queue=b"q"))
         await stub.Bind(wire.BindRequest(queue=b"q", keys=[b"k"]))
         for hours in (3, 1, 2):
-            request = wire.PublishRequest(key=b"k", not_before_ms=machine.now_ms + hours * HOUR_MS)
+            request = wire.PublishRequest(key=b"k", not_before_ms=machine.wall_ms + hours * HOUR_MS)
             request.chunk.bodies.append(b"%d " % hours + bytes(10_000))  # Several parts of a row.
             answer = await stub.Publish(request)
             assert (answer.offset, answer.queues, answer.live) == (0, 0, 0)
-        machine.now_ms += HOUR_MS
+        machine.wall_ms += HOUR_MS
         await wait_for(broker, 1)
         newest = broker.state.time_ms
-    machine.now_ms -= 5 * HOUR_MS  # While it is down.
+    machine.wall_ms -= 5 * HOUR_MS  # While it is down.
     async with running(tmp_path, epoch=2) as broker:
         assert broker.state.time_ms == newest and broker.state.kept.messages == 1
-        machine.now_ms += 6 * HOUR_MS
+        machine.wall_ms += 6 * HOUR_MS
         await wait_for(broker, 2)
     async with running(tmp_path, epoch=3, checkpoint=True) as broker:
-        machine.now_ms += HOUR_MS
+        machine.wall_ms += HOUR_MS
         await wait_for(broker, 3)
     async with running(tmp_path, epoch=4) as broker, connected(broker, tmp_path) as channel:
         found = await SliceServiceStub(channel).Pull(wire.PullRequest(pull=wire.Pull(queue=b"q")))

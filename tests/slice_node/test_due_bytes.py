@@ -189,9 +189,9 @@ async def test_a_start_freezes_within_a_record_that_is_larger_than_memory(
         await stub.Bind(wire.BindRequest(queue=b"q", keys=[b"k"]))
         for number in range(6):
             chunk = Chunk.FromString(only_headers(LARGE, number))
-            await stub.Publish(wire.PublishRequest(key=b"k", not_before_ms=machine.now_ms + 1_000, chunk=chunk))
+            await stub.Publish(wire.PublishRequest(key=b"k", not_before_ms=machine.wall_ms + 1_000, chunk=chunk))
         lsn = broker.state.lsn
-        machine.now_ms += 1_000
+        machine.wall_ms += 1_000
         await wait_for(broker, 6)
     frozen: list[int] = []
     freeze = Store.freeze

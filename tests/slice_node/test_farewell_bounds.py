@@ -30,7 +30,7 @@ from shoal_slice_node.core.dispatch import left_clock
 from shoal_slice_node.core.dispatch.farewells import FarewellLetter
 from shoal_slice_node.core.invariants.checksums import checksums
 from shoal_slice_node.core.invariants.walk import check_tables
-from shoal_slice_node.core.limits import EXPIRED_PER_RECORD_MAX, LETTER_AGAIN_MS
+from shoal_slice_node.core.limits import LEFT_PER_RECORD_MAX, LETTER_AGAIN_MS
 from shoal_slice_node.core.rows.farewell_row import letter_key, queue_key
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.turns import finish
@@ -61,13 +61,13 @@ def test_many_at_once_take_several_records_and_each_is_said_once(core: Driver, m
     assert sorted(found) == sorted(name.encode() for name in names)
     records = [record for record in core.records[before:] if record.kind == Kind.FAREWELL]
     sizes = [len(decode_farewells(record.payload)[1]) for record in records]
-    assert max(sizes) <= EXPIRED_PER_RECORD_MAX and len(records) > 3000 * 20 // (16 << 10)
+    assert max(sizes) <= LEFT_PER_RECORD_MAX and len(records) > 3000 * 20 // (16 << 10)
     core.check()
 
 
 def test_more_queues_than_times_are_kept_say_it_later_and_all(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(left_clock, "TRANSIENTS_LEFT_MAX", 20)
-    monkeypatch.setattr(left_clock, "TRANSIENTS_PER_TURN", 7)
+    monkeypatch.setattr(left_clock, "LEFT_TIMES_MAX", 20)
+    monkeypatch.setattr(left_clock, "LEFT_WALKED_PER_TURN", 7)
     monkeypatch.setattr(left_clock, "FAREWELLS_BYTES_PER_RECORD", 100)
     for number in range(100):
         core.change(declare(f"q{number}"), farewell(f"q{number}", key="room", body=b"%d" % number, after_s=AFTER_S))
@@ -256,7 +256,7 @@ def test_the_longest_names_fit(core: Driver) -> None:
 
 
 def test_more_than_a_slice_may_keep_is_refused(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apply_farewells, "FAREWELLS_BYTES_MAX", 40)
+    monkeypatch.setattr(apply_farewells, "FAREWELLS_OF_SLICE_BYTES_MAX", 40)
     core.change(declare("ben"))
     core.change(farewell("anna", key="room", body=bytes(30), after_s=9))
     refused = core.refused(farewell("ben", key="room", body=b"x", after_s=9))

@@ -6,10 +6,10 @@ import pytest
 
 from shoal_slice_node.core.dispatch import farewells as dispatch_farewells
 from shoal_slice_node.core.limits import (
+    FAREWELL_LETTER_REFUSED_MS,
+    FAREWELL_LINES_FORGOTTEN_MS,
     LETTER_AGAIN_MS,
     LETTER_AGAIN_MS_MAX,
-    LETTER_LINES_FORGOTTEN_MS,
-    LETTER_REFUSED_MS,
 )
 
 from .core_driver import farewell
@@ -40,8 +40,8 @@ def away(core: Driver, count: int) -> list[str]:
 def test_letters_that_one_key_does_not_take_are_tried_one_at_a_time(
     core: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch_farewells, "LETTERS_WAITING_MAX", 3)
-    monkeypatch.setattr(dispatch_farewells, "LETTERS_PER_RECORD_MAX", 2)
+    monkeypatch.setattr(dispatch_farewells, "FAREWELL_LETTERS_WAITING_MAX", 3)
+    monkeypatch.setattr(dispatch_farewells, "FAREWELL_LETTERS_PER_RECORD_MAX", 2)
     for _ in range(6):
         letters_to(core, away(core, 1)[0])
     box = core.dispatcher.farewells.letters
@@ -65,7 +65,7 @@ def test_letters_that_one_key_does_not_take_are_tried_one_at_a_time(
 
 
 def test_letters_for_a_key_that_takes_none_hold_up_no_other(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(dispatch_farewells, "LETTERS_WAITING_MAX", 3)
+    monkeypatch.setattr(dispatch_farewells, "FAREWELL_LETTERS_WAITING_MAX", 3)
     full, other = away(core, 2)
     letters_to(core, *[full] * 9, other)
     box = core.dispatcher.farewells.letters
@@ -81,8 +81,8 @@ def test_letters_for_a_key_that_takes_none_hold_up_no_other(core: Driver, monkey
 def test_more_keys_that_take_none_than_are_noted_hold_up_no_other(
     core: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dispatch_farewells, "LETTERS_WAITING_MAX", 3)
-    monkeypatch.setattr(dispatch_farewells, "LETTER_LINES_FORGOTTEN_MAX", 2)
+    monkeypatch.setattr(dispatch_farewells, "FAREWELL_LETTERS_WAITING_MAX", 3)
+    monkeypatch.setattr(dispatch_farewells, "FAREWELL_LINES_FORGOTTEN_MAX", 2)
     *full, other = away(core, 9)
     letters_to(core, *full, other)
     box = core.dispatcher.farewells.letters
@@ -95,7 +95,7 @@ def test_more_keys_that_take_none_than_are_noted_hold_up_no_other(
             else:
                 box.not_sent(letter, core.now_ms)
             assert box._lines.items <= 3 and len(box._known) <= 4
-        core.now_ms += LETTER_LINES_FORGOTTEN_MS
+        core.now_ms += FAREWELL_LINES_FORGOTTEN_MS
     assert other.encode() in tried and {key.encode() for key in full} <= set(tried)
     before = len(tried)
     core.now_ms += LETTER_AGAIN_MS_MAX
@@ -118,8 +118,8 @@ def test_what_a_key_refuses_that_was_full_for_an_hour_ends(core: Driver) -> None
             box.not_sent(letter, core.now_ms, full=True)
         else:
             box.not_sent(letter, core.now_ms)  # Its slice is away: it stays, however long that lasts.
-        assert core.now_ms - start_ms < 2 * LETTER_REFUSED_MS
-    assert core.now_ms - start_ms >= LETTER_REFUSED_MS
+        assert core.now_ms - start_ms < 2 * FAREWELL_LETTER_REFUSED_MS
+    assert core.now_ms - start_ms >= FAREWELL_LETTER_REFUSED_MS
     core.maintain()
     assert core.kept[0] == 1
     core.check()

@@ -22,7 +22,6 @@ def counted(core: Driver) -> tuple[int, int]:
 
 
 def test_describe_says_where_it_goes_and_when_it_is_due(core: Driver) -> None:
-    core.wall_ahead_ms = 1_000_000_000
     assert core.described("anna") is None and core.described("nobody") is None
     core.maintain()
     session = core.consumer("anna")
@@ -76,7 +75,7 @@ def test_after_a_restart_its_time_is_shown_anew_once_the_clock_is_known(core: Dr
 def test_without_a_time_of_its_own_it_is_never_said_before_it_is_shown_to_be(
     core: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(left_clock, "TRANSIENTS_LEFT_MAX", 2)
+    monkeypatch.setattr(left_clock, "LEFT_TIMES_MAX", 2)
     waiting = {f"q{number}" for number in range(10)}
     for queue in sorted(waiting):
         core.change(declare(queue), farewell(queue, key="room", body=queue.encode(), after_s=AFTER_S))
@@ -98,7 +97,7 @@ def test_those_said_and_refused_are_counted(core: Driver, monkeypatch: pytest.Mo
     core.maintain()
     core.wait(AFTER_MS)
     assert counted(core) == (1, 0)
-    monkeypatch.setattr(apply_farewells, "FAREWELLS_BYTES_MAX", 100)
+    monkeypatch.setattr(apply_farewells, "FAREWELLS_OF_SLICE_BYTES_MAX", 100)
     assert isinstance(core.refused(farewell("anna", key="room", body=bytes(100))), ResourceExhausted)
     assert counted(core) == (1, 1) and core.described("anna") is None
     core.change(GONE, farewell("anna"), GONE, drop("anna"))

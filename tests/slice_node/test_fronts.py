@@ -22,7 +22,7 @@ def takes(count: int) -> float:
     session = Session(1, 1 << 30)
     for number in range(count):
         session.add_parcel(
-            (b"k", number, number + 1, 0, 0), Parcel(b"key", number + 1, number + 1, number + 2, b"", 0, 0)
+            (b"k", number, number + 1, 0, 0, 0), Parcel(b"key", number + 1, number + 1, number + 2, b"", 0, 0)
         )
     return spent(lambda: session.take(1 << 30), lambda: not session.waiting)
 

@@ -482,4 +482,4 @@ def test_kinds_letters_and_names_stay_what_they_are() -> None:
     assert (small_rows.KEPT, small_rows.TIME, small_rows.HINT) == (b"kept", b"time", b"\x01")
     assert (farewell_row.FAREWELLS, farewell_row.QUEUE, farewell_row.LETTER) == (b"farewells", b"q", b"l")
     assert (due_row.DELAYED, due_row.PUBLISH, history_row.ROW) == (b"delayed", b"p", b"\x01")
-    assert (due_row.EXPIRE, due_row.EXPIRE_ROW, history_row.EXPIRING) == (b"x", b"\x01", b"\xff\xff")
+    assert (due_row.MESSAGE_EXPIRES, due_row.MESSAGE_EXPIRES_ROW, history_row.EXPIRING) == (b"x", b"\x01", b"\xff\xff")

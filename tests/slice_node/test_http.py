@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_contract.wire.common_pb2 import Chunk
+from shoal_contract.wire.common_pb2 import Chunk, Headers
 from shoal_runtime import guard_metrics
 from shoal_runtime.tasks import OnFailure
 from shoal_slice_node.adapters.http import watched_over
@@ -54,7 +54,8 @@ async def test_a_node_says_that_it_is_ready_and_what_it_did(tmp_path: Path) -> N
         async with node.stub() as stub:
             await stub.Declare(wire.DeclareRequest(queue=b"q"))
             await stub.Bind(wire.BindRequest(queue=b"q", keys=[b"a", b"b"]))
-            await stub.Publish(wire.PublishRequest(key=b"a", chunk=Chunk(bodies=[b"x", b"yz"])))
+            headers = [Headers(fields={"kind": b"long"}), Headers()]
+            await stub.Publish(wire.PublishRequest(key=b"a", chunk=Chunk(bodies=[b"x", b"yz"], headers=headers)))
         async with httpx.AsyncClient(base_url=f"http://{node.http}") as client:
             assert (await client.get("/healthz")).json() == {"healthy": True}
             ready = (await client.get("/readyz")).json()

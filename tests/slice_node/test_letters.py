@@ -37,7 +37,7 @@ def test_a_dead_letter_for_another_slice_is_kept_until_its_copy_is_there(core: D
         core.take(session)
         core.again(session, 0, 9)
     core.maintain()
-    letters = core.dispatcher.registry.returns.letters
+    letters = core.dispatcher.letters
     assert letters.unsent == 2
     one, other = letters.take(core.now_ms), letters.take(core.now_ms)
     assert one is not None and other is not None and letters.take(core.now_ms) is None
@@ -51,7 +51,7 @@ def test_a_dead_letter_for_another_slice_is_kept_until_its_copy_is_there(core: D
     session = attached(core)
     assert core.times(session) == [], "it is not given again after a restart"
     core.maintain()
-    letters = core.dispatcher.registry.returns.letters
+    letters = core.dispatcher.letters
     again = letters.take(core.now_ms)
     assert again is not None and (again.key, again.producer, again.chunk[:3]) == (b"dead", one.producer, one.chunk[:3])
     letters.sent(again)
@@ -78,7 +78,7 @@ def test_a_queue_with_letters_and_no_session_is_not_live(core: Driver) -> None:
         core.again(session, 0, 9)
     core.dispatcher.close(session)
     core.maintain()
-    assert core.dispatcher.registry.returns.letters.ready(core.now_ms)
+    assert core.dispatcher.letters.ready(core.now_ms)
     assert list(core.live(publish("k", b"now", live=True)).live) == [0]
     again = attached(core)
     assert list(core.live(publish("k", b"now", live=True)).live) == [1]
@@ -94,7 +94,7 @@ def test_a_letter_whose_message_is_gone_is_not_sent(core: Driver, ends: str) -> 
         core.take(session)
         core.again(session, 0, 9)
     core.maintain()
-    letters = core.dispatcher.registry.returns.letters
+    letters = core.dispatcher.letters
     assert letters.ready(core.now_ms)
     core.change(purge("q") if ends == "purge" else drop("q"))
     assert letters.take(core.now_ms) is None
@@ -113,7 +113,7 @@ def test_a_change_may_ack_what_waits_for_a_record_or_for_its_copy(core: Driver) 
     foreign(core)
     core.again(session, 1, 4)
     core.maintain()
-    letters = core.dispatcher.registry.returns.letters
+    letters = core.dispatcher.letters
     one = letters.take(core.now_ms)
     assert one is not None and one.resting.first == 1
     core.change(acks(("q", "k", 1, 2), ("q", "k", 3, 4)))
@@ -144,10 +144,10 @@ def test_of_a_change_and_a_record_the_first_decides(core: Driver) -> None:
     core.check()
 
 
-def producer_of_first_letter(wall_ahead_ms: int) -> bytes:
-    """The producer of the first letter of a slice that begins without data, at this time."""
+def producer_of_first_letter(later_ms: int) -> bytes:
+    """The producer of the first letter of a slice that begins without data, so much later."""
     core = Driver()
-    core.wall_ahead_ms = wall_ahead_ms
+    core.wall_ahead_ms += later_ms
     core.bounded("q", most=1)
     core.change(bind("q", "k"))
     foreign(core)
@@ -156,7 +156,7 @@ def producer_of_first_letter(wall_ahead_ms: int) -> bytes:
     core.take(session)
     core.again(session, 0, 9)
     core.maintain()
-    letter = core.dispatcher.registry.returns.letters.take(core.now_ms)
+    letter = core.dispatcher.letters.take(core.now_ms)
     assert letter is not None and letter.resting.first == 1
     return letter.producer
 
@@ -183,7 +183,7 @@ def test_a_letter_has_the_same_producer_on_a_slice_where_queue_and_key_have_othe
         core.take(session)
         core.again(session, 0, 9)
         core.maintain()
-        letter = core.dispatcher.registry.returns.letters.take(core.now_ms)
+        letter = core.dispatcher.letters.take(core.now_ms)
         assert letter is not None
         letters.append(letter)
     one, other_one = letters

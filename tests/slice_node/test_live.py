@@ -49,7 +49,7 @@ def test_a_live_chunk_reaches_attached_queues_once_for_each_session() -> None:
     (delivery,) = core.deliveries(session)
     assert (delivery.live, delivery.first, delivery.low, delivery.to) == (True, 0, 0, 2)
     assert (list(delivery.handles), list(parse_chunk(delivery.chunk).bodies)) == ([1, 2], [b"a", b"b"])
-    assert delivery.time_ms == core.now_ms
+    assert delivery.time_ms == core.wall_ms
 
 
 def test_nothing_of_it_is_kept() -> None:
@@ -260,7 +260,7 @@ def test_a_large_change_is_done_in_steps() -> None:
     step = wire.Step(publishes=wire.Publishes(keys=keys, chunks=[encode_chunk([b"x"])] * 900, live=True))
     commit = core.node.commit
     commit.submit(core.live_item(answer, step))
-    commit.gather(core.now_ms)
+    commit.gather(core.wall_ms)
     commit.written()
     steps = 0
     while commit.to_apply:
@@ -276,7 +276,7 @@ def test_a_node_that_stops_in_the_middle_ends_what_is_under_way() -> None:
     step = wire.Step(publishes=wire.Publishes(keys=[b"k"] * 900, chunks=[encode_chunk([b"x"])] * 900, live=True))
     commit = core.node.commit
     commit.submit(core.live_item(wire.Answer(), step))
-    commit.gather(core.now_ms)
+    commit.gather(core.wall_ms)
     commit.written()
     commit.step()
     before = commit.applied_lsn

@@ -25,7 +25,18 @@ from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs import verb
 
-from .core_driver import CoreDriver, bind, bodies_of, configure, declare, drop_if, publish, purge, unbind
+from .core_driver import (
+    WALL_AHEAD_MS,
+    CoreDriver,
+    bind,
+    bodies_of,
+    configure,
+    declare,
+    drop_if,
+    publish,
+    purge,
+    unbind,
+)
 from .memory_base import MemoryBase
 from .reference_model import ReferenceModel
 
@@ -182,7 +193,7 @@ class SliceMachine(RuleBasedStateMachine):
     @rule(ahead_ms=st.sampled_from([-400, 0, 0, 200]))
     def the_clock_jumps(self, ahead_ms: int) -> None:
         """The machine's clock is set: ahead of the one that only grows, or back behind it."""
-        self.core.wall_ahead_ms = ahead_ms
+        self.core.wall_ahead_ms = WALL_AHEAD_MS + ahead_ms
 
     def publishes_due(self) -> None:
         """The model hears of what the last tick published."""
@@ -449,7 +460,7 @@ class SliceMachine(RuleBasedStateMachine):
         """Everything still owed arrives; then all is done and the tables are sound."""
         if not hasattr(self, "core"):
             return
-        self.core.wall_ahead_ms = 0
+        self.core.wall_ahead_ms = WALL_AHEAD_MS
         self.maintains(2000)  # What waits for its time is due by then.
         assert not self.model.delayed
         for session in [*self.sessions, self.puller_session]:

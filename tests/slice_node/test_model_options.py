@@ -24,7 +24,7 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.rows.key_row import ID, KeyRow, decode_key
 from shoal_slice_node.core.tables.delta import Delta
 
-from .core_driver import CoreDriver, acks, bodies_of, configure, drop_if, publish, purge
+from .core_driver import WALL_AHEAD_MS, CoreDriver, acks, bodies_of, configure, drop_if, publish, purge
 from .memory_base import MemoryBase
 from .options_model import Id, OptionsModel
 from .test_model import DELAY_MS, KEYS, LEASED, MANY, PRODUCER, QUEUES, RUNS, DeltaMachine, bodies, keys, queues, small
@@ -457,7 +457,7 @@ class OptionsMachine(DeltaMachine):
 
     @rule(fate=st.sampled_from(["sent", "sent", "lost on the way", "its answer is lost"]))
     def the_courier_goes(self, fate: str) -> None:
-        letters = self.core.dispatcher.registry.returns.letters
+        letters = self.core.dispatcher.letters
         letter = letters.take(self.core.now_ms)
         if letter is None:
             return
@@ -495,7 +495,7 @@ class OptionsMachine(DeltaMachine):
             self.leaves(session)
         self.sessions.clear()
         self.puller_session = self.core.session()
-        self.core.wall_ahead_ms = 0
+        self.core.wall_ahead_ms = WALL_AHEAD_MS
         self.maintains(2000)
         self.sends_letters()
         super().teardown()

@@ -95,7 +95,7 @@ class TransactionMachine(DeltaMachine):
         for number, step in enumerate(steps):
             data = wire.Change(steps=[step]).SerializeToString()
             payload = encode_change(ChangeHead(NO_PRODUCER, 0, 0), data)
-            record = Record(Kind.CHANGE, 0, state.lsn + 1 + number, state.epoch, self.core.now_ms, payload)
+            record = Record(Kind.CHANGE, 0, state.lsn + 1 + number, state.epoch, self.core.wall_ms, payload)
             found = engine.apply(record).outcome
             assert found is not None
             outcome.steps.extend(wire.Outcome.FromString(found).steps)

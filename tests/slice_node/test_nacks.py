@@ -268,7 +268,7 @@ def test_delays_that_ended_early_take_no_memory(core: Driver, monkeypatch: pytes
         core.nack(session, 0, 1 << 40, delay_ms=3_600_000)
         core.change(purge("q"))
         core.wait(100)
-    assert len(core.dispatcher.registry.returns._delayed) <= 11
+    assert len(core.dispatcher.returns._delayed) <= 11
 
 
 def test_bad_nacks_are_refused_whole(core: Driver) -> None:

@@ -15,7 +15,7 @@ from shoal_slice_node.core.fair_queue import FairQueue
 from shoal_slice_node.core.limits import (
     BATCH_OPERATIONS_MAX,
     DONE_RANGES_MAX,
-    DONE_RANGES_PER_APPLIED,
+    DONE_RANGES_PER_COST,
     DROP_BINDINGS_MAX,
     FAIR_QUANTUM,
     PRICED_QUEUES_MAX,
@@ -49,7 +49,7 @@ def test_purges_and_drops_cost_what_their_queues_have_up_to_the_budget_of_a_reco
     assert price_of(core, purge("large", "large"), purge("large")) == 3 + PURGE_BINDINGS_MAX
     assert price_of(core, purge("small"), publish("a", b"")) == 1 + 2 + 1
     assert price_of(core, purge("none"), purge("absent")) == 2
-    assert price_of(core, purge("marked")) == 1 + 1 + DONE_RANGES_MAX // DONE_RANGES_PER_APPLIED
+    assert price_of(core, purge("marked")) == 1 + 1 + DONE_RANGES_MAX // DONE_RANGES_PER_COST
     assert price_of(core, drop("large")) == 1 + RECLAIM_QUEUE_COST, "the rest is reclaimed"
     assert price_of(core, drop("small"), drop("none"), drop("absent")) == 3 + 2
     assert price_of(core, publish("a", b""), declare("large"), bind("large", "x")) == 3

@@ -11,7 +11,7 @@ from shoal_contract.errors import Malformed, NoSuchQueue, from_wire
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply import purges
 from shoal_slice_node.core.apply.binding_budget import BindingBudget
-from shoal_slice_node.core.limits import DONE_RANGES_PER_APPLIED, PURGE_BINDINGS_MAX
+from shoal_slice_node.core.limits import DONE_RANGES_PER_COST, PURGE_BINDINGS_MAX
 from shoal_slice_node.core.read.reading import describe_key, describe_queue
 from shoal_slice_node.core.rows.detail_row import count_done
 from shoal_slice_node.core.verbs import verb
@@ -111,7 +111,7 @@ def test_a_part_purges_a_bounded_number_of_done_ranges_and_at_least_one_binding(
             parts.append(details(core))
     assert dropped == len(keys) * (ranges + 2) and not backlog(core, "q") and not sum(parts[-1])
     done = [(before[0] - after[0], before[1] - after[1]) for before, after in pairwise(parts)]
-    assert max(count for _, count in done) <= bindings * DONE_RANGES_PER_APPLIED + ranges
+    assert max(count for _, count in done) <= bindings * DONE_RANGES_PER_COST + ranges
     assert sum(rows == 0 for rows, _ in done) <= 3, "but for buckets that have none, and the end"
     core.check()
 

@@ -20,7 +20,7 @@ def flood(core: CoreDriver, found: list[Effects], incarnation: int = 0) -> wire.
     if incarnation:
         step.drops.incarnations.append(incarnation)
     core.node.commit.submit(item(wire.Change(steps=[step]).SerializeToString(), found))
-    core.node.commit.gather(core.now_ms)
+    core.node.commit.gather(core.wall_ms)
     if core.node.commit.to_apply:
         core.node.commit.step()
     core.node.commit.written()

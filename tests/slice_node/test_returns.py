@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -19,7 +20,7 @@ from shoal_slice_node.core.limits import OWED_BYTES, RESTING_BYTES, RETRIES_PER_
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
 
-from .core_driver import bind, declare, drop_if, every_second, publish, raises, unbind, with_done
+from .core_driver import acks, bind, declare, drop_if, every_second, publish, raises, unbind, with_done
 from .test_nacks import Driver, attached
 
 
@@ -85,7 +86,7 @@ def test_the_price_of_a_record_grows_with_the_ranges_of_its_bindings(core: Drive
     core.take(session)
     for key in keys:
         core.nack(session, 1, 2, key=key)
-    deciding = core.dispatcher.registry.returns.deciding
+    deciding = core.dispatcher.returns.deciding
     cost = deciding.decide()
     assert cost > 2000 // 16 and len(deciding.decided()) < len(keys), "a record takes a few such bindings"
     core.wait(1000)
@@ -200,3 +201,32 @@ def test_resting_stretches_are_found_by_their_offsets() -> None:
         expected = sorted((one for one in model if one.first < to and low < one.to), key=lambda one: one.first)
         assert kept.within(low, to) == expected or low == to
         assert (kept.lowest, len(kept)) == (min(one.first for one in model), 15)
+
+
+def test_delays_that_ended_early_are_left_out_in_steps_and_the_others_end_in_time(
+    core: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(returns, "RESTING_OVER_KEPT", 10)
+    monkeypatch.setattr(returns, "RESTING_LOOKED_AT_PER_TURN", 7)
+    core.restart()
+    session = attached(core, "plain")
+    core.change(*[publish("k", b"x")] * 100)
+    core.take(session)
+    delays = {offset: 300 + 40 * (offset * 37 % 101) for offset in range(1, 101)}
+    for offset, delay_ms in delays.items():
+        core.nack(session, offset, offset + 1, delay_ms)
+    core.change(*[acks(("plain", "k", offset, offset + 1)) for offset in range(2, 101, 2)])
+    kept = core.dispatcher.registry.returns
+    began_ms, sizes, got = core.now_ms, [100], []
+    for _ in range(60):
+        core.now_ms += 100
+        core.maintain()
+        sizes.append(len(kept._delayed) + len(kept._old))
+        came = [offset for offset, _ in core.times(session)]
+        assert all(began_ms + delays[offset] <= core.now_ms for offset in came)
+        got += came
+    assert all(before - after <= 7 + 4 for before, after in pairwise(sizes)), (
+        "so many are looked at, or over, in a tick"
+    )
+    assert (sorted(got), sizes[-1]) == (list(range(1, 101, 2)), 0)
+    core.check()

@@ -56,7 +56,7 @@ def test_a_queue_that_nothing_consumes_ends_after_its_time_and_not_before(core: 
     core.wait(2000)
     assert not core.exists("t") and core.exists("durable")
     assert core.change(publish("k", b"x")).steps[0].queues == [1]
-    assert core.state.counters.expired == 1
+    assert core.state.counters.queues_expired == 1
     core.settle()
     core.check()
 
@@ -136,8 +136,8 @@ def test_messages_that_were_pulled_count_as_consumption(core: Driver) -> None:
 
 
 def test_more_queues_than_times_are_kept_end_later_and_all(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(left_clock, "TRANSIENTS_LEFT_MAX", 20)
-    monkeypatch.setattr(left_clock, "TRANSIENTS_PER_TURN", 7)
+    monkeypatch.setattr(left_clock, "LEFT_TIMES_MAX", 20)
+    monkeypatch.setattr(left_clock, "LEFT_WALKED_PER_TURN", 7)
     for number in range(100):
         core.transient(f"t{number}")
         core.maintain()
@@ -152,8 +152,8 @@ def test_more_queues_than_times_are_kept_end_later_and_all(core: Driver, monkeyp
 def test_queues_end_also_where_more_are_left_in_their_time_than_times_are_kept(
     core: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(left_clock, "TRANSIENTS_LEFT_MAX", 20)
-    monkeypatch.setattr(left_clock, "TRANSIENTS_PER_TURN", 7)
+    monkeypatch.setattr(left_clock, "LEFT_TIMES_MAX", 20)
+    monkeypatch.setattr(left_clock, "LEFT_WALKED_PER_TURN", 7)
     for number in range(200):  # 60 are left in the time of each: 40 more than times are kept.
         core.transient(f"t{number}")
         core.wait(1000)
@@ -166,7 +166,7 @@ def test_queues_end_also_where_more_are_left_in_their_time_than_times_are_kept(
 
 
 def test_queues_with_a_long_time_do_not_keep_others_from_ending(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(left_clock, "TRANSIENTS_LEFT_MAX", 20)
+    monkeypatch.setattr(left_clock, "LEFT_TIMES_MAX", 20)
     for number in range(40):
         core.change(declare(f"long{number}", expires_after_s=1_000_000))
         core.maintain()
@@ -177,7 +177,7 @@ def test_queues_with_a_long_time_do_not_keep_others_from_ending(core: Driver, mo
 
 
 def test_sessions_that_take_many_queues_again_cost_no_long_turn(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(left_clock, "TRANSIENTS_TIMED_PER_TURN", 50)
+    monkeypatch.setattr(left_clock, "LEFT_TIMED_PER_TURN", 50)
     kept = core.dispatcher.transients
     core.transient(*(f"t{number}" for number in range(1000)))
     core.maintain()
@@ -230,7 +230,7 @@ def test_a_queue_that_is_declared_or_bound_again_while_it_ends_stays(core: Drive
     queue_id = core.tables.queue_by_name.get(b"t")
     assert queue_id is not None
     core.record(Kind.EXPIRE, encode_expire([Expired(queue_id, b"t")], looked_at))
-    assert core.exists("t") and core.state.counters.expired == 0
+    assert core.exists("t") and core.state.counters.queues_expired == 0
     core.wait(TIME_MS - 1000)
     assert core.exists("t")
     core.wait(3000)
@@ -241,7 +241,7 @@ def test_a_session_that_came_while_a_queue_ended_gets_it_if_it_was_declared_agai
     begin_ending(core)
     session = core.session()
     assert not core.attach(session, "t")
-    batch = core.node.commit.gather(core.now_ms)
+    batch = core.node.commit.gather(core.wall_ms)
     expiry = next(record for _, record in batch.entries if record is not None)
     core.node.commit.refused(ResourceExhausted("the disk is full", subject="disk"))
     assert expiry.kind == Kind.EXPIRE and core.exists("t")
@@ -255,7 +255,7 @@ def test_a_session_that_came_while_a_queue_ended_gets_it_if_it_was_declared_agai
 
 def test_a_disk_that_is_full_only_delays_the_end(core: Driver) -> None:
     begin_ending(core)
-    core.node.commit.gather(core.now_ms)
+    core.node.commit.gather(core.wall_ms)
     core.node.commit.refused(ResourceExhausted("the disk is full", subject="disk"))
     core.wait(1000)
     assert not core.exists("t")

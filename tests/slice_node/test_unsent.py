@@ -6,6 +6,7 @@ import pytest
 
 from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.dispatch import timeouts
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import PUMP_TURN_HANDLES
 
@@ -150,9 +151,8 @@ def test_a_session_that_never_reads_does_not_pile_up_what_comes_back(core: Drive
     for _ in range(5):
         core.wait(TIMEOUT_MS + 200)
         core.pump()
-    assert sum(parcel.to - parcel.low for parcel in session.waiting.values()) == 11
-    assert session.under_way_bytes == sum(parcel.cost_bytes for parcel in session.waiting.values())
-    assert len(session.leases) == 1
+        assert not session.waiting and session.under_way_bytes == session.owed == 0, "it is given nothing"
+    assert len(session.leases) <= 1
     assert core.state.counters.deliveries == 0
     assert sorted(core.times(session)) == [(1, 0), *((offset, 0) for offset in range(1, 11))]
     core.wait(100)
@@ -190,3 +190,94 @@ def test_leases_of_many_keys_end_in_turns(core: Driver) -> None:
     assert attachment.messages == len(keys) - 10
     core.settle()
     assert len(core.times(session)) == len(keys)
+
+
+def timed_streams(core: Driver, messages: int, every_ms: int = 0) -> Session:
+    """A session that reads nothing; its queue's messages come one by one."""
+    declared(core, "q", ack_timeout_ms=TIMEOUT_MS, max_deliveries=0)
+    core.change(bind("q", "k"))
+    session = attached(core)
+    for _ in range(messages):
+        core.change(publish("k", b"x"))
+        core.pump()
+        core.wait(every_ms)
+    return session
+
+
+def test_the_only_consumer_gets_what_was_taken_back_in_order(core: Driver) -> None:
+    session = timed_streams(core, 20, every_ms=TIMEOUT_MS // 10)
+    assert core.times(session) == [(offset, 0) for offset in range(1, 21)]
+
+
+def test_a_session_that_reads_while_it_is_taken_back_gets_it_in_order(
+    core: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timeouts, "WITHDRAWN_PER_STEP", 3)
+    session = timed_streams(core, 20, every_ms=50)
+    core.now_ms += TIMEOUT_MS + 100
+    core.node.tick(core.now_ms, core.wall_ms)
+    got = []
+    while core.puller.timeouts.ending:
+        core.puller.timeouts.turn(1)
+        got += sent(core, session)
+        core.change(publish("k", b"y"))
+    got += core.times(session)
+    assert len(got) > 20 and got == [(offset, 0) for offset in range(1, len(got) + 1)]
+
+
+def test_taking_back_stops_within_a_stream_and_is_not_repeated(core: Driver) -> None:
+    """Neighbouring offsets are one stretch: what counts is their parcels."""
+    declared(core, "q", ack_timeout_ms=TIMEOUT_MS, max_deliveries=0)
+    core.change(bind("q", "k"))
+    session = core.session(1 << 26)
+    assert core.attach(session, "q", messages=10_000)
+    core.change_all(publish("k", b"x") for _ in range(4 * PUMP_TURN_HANDLES))
+    core.pump()
+    core.wait(TIMEOUT_MS - 100)
+    before = len(session.waiting)
+    while not core.puller.timeouts.ending:
+        core.now_ms += 100
+        core.node.tick(core.now_ms, core.wall_ms)
+    turns = 0
+    while core.puller.timeouts.ending:
+        core.puller.timeouts.turn(PUMP_TURN_HANDLES)
+        assert before - len(session.waiting) <= PUMP_TURN_HANDLES + 100
+        before, turns = len(session.waiting), turns + 1
+    core.pump()
+    assert turns >= 4 and not session.waiting and session.number in core.dispatcher.dirty
+    for _ in range(3):
+        core.wait(TIMEOUT_MS + 200)
+        core.pump()
+        assert not session.waiting, "it is given nothing until it reads"
+    assert len(core.times(session)) == 4 * PUMP_TURN_HANDLES
+
+
+def test_what_was_taken_back_is_there_for_a_pull_and_for_a_session_that_comes(core: Driver) -> None:
+    hung = timed_streams(core, 4)
+    core.wait(TIMEOUT_MS + 200)
+    assert [one.low for one in core.pull(core.session(), "q", 2)] == [1, 2]
+    reader = attached(core)
+    assert core.times(reader) == [(3, 0), (4, 0)]
+    core.change(publish("k", b"x"), publish("k", b"x"))
+    core.dispatcher.close(reader)
+    core.settle()
+    assert {offset for offset, _ in core.times(hung)} >= {3, 4, 5, 6}, "it reads again"
+
+
+def test_a_session_that_ends_while_it_is_taken_back_counts_none(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(timeouts, "WITHDRAWN_PER_STEP", 3)
+    for detaches in (False, True):
+        core.restart()
+        session = attached(core) if detaches else timed_streams(core, 10)
+        core.wait(100)
+        core.now_ms += TIMEOUT_MS + 100
+        core.node.tick(core.now_ms, core.wall_ms)
+        core.puller.timeouts.turn(1)
+        core.puller.timeouts.turn(1)
+        assert core.puller.timeouts.ending and 0 < len(session.waiting) < 10
+        if detaches:
+            core.dispatcher.detach(session, 1)
+        leave(core, session)
+        other = attached(core)
+        assert core.times(other) == [(offset, 0) for offset in range(1, 11)]
+    core.check()

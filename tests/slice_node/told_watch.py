@@ -47,7 +47,7 @@ class ToldWatch:
             request.members = key.encode()
         if prefix is not None:
             request.counts = prefix.encode()
-        self.watcher = core.node.watching.watch(request, connection, core.now_ms)
+        self.watcher = core.node.watching.watch(request, connection)
         self.members: dict[str, bool] | None = None
         self.counts: dict[str, tuple[int, int]] = {}
         self.position = after or wire.WatchPosition()

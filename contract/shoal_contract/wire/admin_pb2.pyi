@@ -92,12 +92,13 @@ class FiguresResponse(_message.Message):
     queues: _builtins.int
     keys: _builtins.int
     bindings: _builtins.int
-    """Live ones; those of dropped queues count until they are reclaimed."""
+    """In force; those of dropped queues count until they are reclaimed."""
     messages: _builtins.int
     """Kept in logs, each once however many queues still have to get it."""
     body_bytes: _builtins.int
+    """Bodies only, without headers."""
     sessions: _builtins.int
-    """Client connections, and queues that they consume or pull from now."""
+    """Sessions of clients, and queues that they consume or pull from now."""
     attached_queues: _builtins.int
     resident_bytes: _builtins.int
     """The main process, and the checkpointer beside it."""
@@ -319,7 +320,7 @@ class Counters(_message.Message):
     DROPS_FIELD_NUMBER: _builtins.int
     PURGES_FIELD_NUMBER: _builtins.int
     REFUSALS_FIELD_NUMBER: _builtins.int
-    EXPIRED_FIELD_NUMBER: _builtins.int
+    QUEUES_EXPIRED_FIELD_NUMBER: _builtins.int
     NACKS_FIELD_NUMBER: _builtins.int
     ACK_TIMEOUTS_FIELD_NUMBER: _builtins.int
     DEAD_NACKED_FIELD_NUMBER: _builtins.int
@@ -342,7 +343,7 @@ class Counters(_message.Message):
     purges: _builtins.int
     refusals: _builtins.int
     """Requests refused, whatever the error."""
-    expired: _builtins.int
+    queues_expired: _builtins.int
     """Transient queues dropped because no session consumed them."""
     nacks: _builtins.int
     """Messages that a consumer gave back, and those that it did not ack in time: once for each queue and time."""
@@ -371,7 +372,7 @@ class Counters(_message.Message):
         drops: _builtins.int = ...,
         purges: _builtins.int = ...,
         refusals: _builtins.int = ...,
-        expired: _builtins.int = ...,
+        queues_expired: _builtins.int = ...,
         nacks: _builtins.int = ...,
         ack_timeouts: _builtins.int = ...,
         dead_nacked: _builtins.int = ...,
@@ -382,7 +383,7 @@ class Counters(_message.Message):
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_timeouts", b"ack_timeouts", "acks", b"acks", "binds", b"binds", "chunks", b"chunks", "dead_left", b"dead_left", "dead_nacked", b"dead_nacked", "dead_timed_out", b"dead_timed_out", "declares", b"declares", "deliveries", b"deliveries", "drops", b"drops", "expired", b"expired", "farewells_refused", b"farewells_refused", "farewells_said", b"farewells_said", "nacks", b"nacks", "publishes", b"publishes", "purges", b"purges", "refusals", b"refusals", "unbinds", b"unbinds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_timeouts", b"ack_timeouts", "acks", b"acks", "binds", b"binds", "chunks", b"chunks", "dead_left", b"dead_left", "dead_nacked", b"dead_nacked", "dead_timed_out", b"dead_timed_out", "declares", b"declares", "deliveries", b"deliveries", "drops", b"drops", "farewells_refused", b"farewells_refused", "farewells_said", b"farewells_said", "nacks", b"nacks", "publishes", b"publishes", "purges", b"purges", "queues_expired", b"queues_expired", "refusals", b"refusals", "unbinds", b"unbinds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2114,7 +2114,8 @@ class WatchResponse(_message.Message):
     @_builtins.property
     def keys(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Counts, one for each key: queues bound; and of those, with `presence`, how many are consumed now. A key without
-        bindings that is not in a snapshot has the count 0.
+        bindings that is not in a snapshot has the count 0. Here a queue counts as consumed, too, while messages of it that
+        came back wait for their time.
         """
 
     @_builtins.property

@@ -240,7 +240,7 @@ FIGURES_EXAMPLE: Final = {
         "drops": 0,
         "purges": 0,
         "refusals": 12,
-        "expired": 0,
+        "queues_expired": 0,
         "nacks": 40,
         "ack_timeouts": 3,
         "dead_nacked": 2,

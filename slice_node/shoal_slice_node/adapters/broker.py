@@ -62,8 +62,8 @@ class BrokerOptions:
 
 
 class Broker:
-    """Drives one slice over the node's data, as long as `lead` lasts. `node` makes all decisions; `commit` and tasks
-    drive it."""
+    """Drives one slice over the node's data, as long as `lead` lasts. `node` makes all decisions; `commit_loop` and
+    tasks drive it."""
 
     def __init__(
         self, data: NodeData, lead: Lead, on_failure: OnFailure, options: BrokerOptions, unread: Unread | None = None
@@ -109,7 +109,7 @@ class Broker:
             options.own_bytes,
             unread or Unread(),
         )
-        letters = (self.dispatcher.registry.returns.letters, self.dispatcher.farewells.letters)
+        letters = (self.dispatcher.letters, self.dispatcher.farewells.letters)
         self.courier = Courier(letters, self.commit_loop.between_records, self.check_may_answer, self.steps)
         self._pump_wake = asyncio.Event()
         self._tasks = Tasks("broker", on_failure)
@@ -282,7 +282,7 @@ class Broker:
             await asyncio.sleep(TICK_MS / 1000)
             await self.commit_loop.between_records.wait()
             began, now_ms = time.perf_counter(), steady_ms()
-            self.node.tick(now_ms, clock.now_ms())
+            self.node.tick(now_ms, clock.wall_ms())
             self.courier.look()
             if self.node.commit.operations != operations_seen:
                 operations_seen, active_ms = self.node.commit.operations, now_ms

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 
-def now_ms() -> int:
+def wall_ms() -> int:
     """Returns Unix time, which may jump forward or back."""
     return time.time_ns() // 1_000_000
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from shoal_contract.errors import Corrupt, ResourceExhausted, ShoalError, Unavailable
-from shoal_slice_node.adapters.clock import now_ms
+from shoal_slice_node.adapters.clock import wall_ms
 from shoal_slice_node.adapters.frame_room import FrameRoom
 from shoal_slice_node.adapters.limits import (
     LOOP_SLICE_MS,
@@ -125,7 +125,7 @@ class CommitLoop:
                 if not commit and not commit.to_apply:
                     self._wake.clear()
                     await self._wake.wait()
-                batch = commit.gather(now_ms())
+                batch = commit.gather(wall_ms())
                 self._make_room(batch)
                 sync = self._write(batch) if batch.data else None
                 await self._apply()

@@ -15,7 +15,7 @@ from shoal_contract.wire import admin_pb2 as wire
 from shoal_runtime.memory_guard import MemoryGuard
 from shoal_slice_node.adapters.archiving import ArchiveFigures
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.clock import now_ms
+from shoal_slice_node.adapters.clock import wall_ms
 from shoal_slice_node.adapters.limits import FIGURES_KEPT_S
 from shoal_slice_node.core.apply.counters import Counters
 from shoal_slice_node.core.rows import farewell_row
@@ -86,7 +86,7 @@ class Figures:
             epoch=broker.lead.epoch,
             map_version=state.map_version,
             partitions=state.owned.count(1),
-            time_ms=now_ms(),
+            time_ms=wall_ms(),
             uptime_ms=int((clock - self._began_s) * 1000),
             queues=tables.queue_by_name.entries(),
             keys=tables.key.entries(),
@@ -103,7 +103,7 @@ class Figures:
             ),
             checkpoint=wire.CheckpointFigures(
                 lsn=store.checkpoint_lsn,
-                age_ms=max(0, now_ms() - store.checkpoint_ms),
+                age_ms=max(0, wall_ms() - store.checkpoint_ms),
                 lag_records=broker.node.commit.applied_lsn - store.checkpoint_lsn,
                 delta_rows=store.delta_rows,
                 delta_bytes=store.delta_bytes,
@@ -123,7 +123,7 @@ class Figures:
             version=version(),
             incarnation=self._incarnation,
             core=running_core(),
-            letters_waiting=broker.dispatcher.registry.returns.letters.unsent,
+            letters_waiting=broker.dispatcher.letters.unsent,
             delayed_publishes=delayed.chunks,
             delayed_bytes=delayed.chunk_bytes,
             farewells=farewells.rows,

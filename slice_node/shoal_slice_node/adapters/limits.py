@@ -304,17 +304,18 @@ TICK_MS: Final = 20
 """How often maintenance checks for work: acks to journal, keys to trim, rows to reclaim, leases to end."""
 
 COURIER_LETTERS: Final = 16
-"""Dead letters on their way to other slices at a time, each of up to a chunk."""
+"""Letters (dead letters, farewells) on their way to other slices at a time, each of up to a chunk."""
 
 COURIER_CALL_S: Final = 10.0
-"""How long another slice may take to answer for a dead letter, in seconds. It is sent again then."""
+"""How long another slice may take to answer for one of these letters, in seconds. It is sent again then."""
 
 COURIER_NUMBERS_MAX: Final = 10_000
 """Letters that were refused, with the number that each is sent with next, about 150 bytes each. The slice that refused
 a letter tells the number of one that is forgotten."""
 
 COURIER_TOLD_MAX: Final = 100
-"""Keys of other slices of which the log says that they take no dead letters; of further ones it does not."""
+"""Keys of other slices of which the log says that they take no letters (dead letters, farewells); of further ones it
+does not."""
 
 SESSIONS_MAX: Final = 50_000
 """Open sessions and unary calls at a time. Each costs a file descriptor and about 50 KB."""

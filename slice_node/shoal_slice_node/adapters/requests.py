@@ -50,7 +50,7 @@ def submit_change(
         assert effects.outcome is not None
         live = None
         if effects.published:
-            consumed = broker.dispatcher.registry.consumed
+            consumed = broker.dispatcher.consumed_of_key
             live = [0 if routed is None else consumed(*routed) for routed in effects.published]
         answer(wire.Answer(sequence=sequence, outcome=effects.outcome, live=live))
 

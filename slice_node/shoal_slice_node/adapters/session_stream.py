@@ -208,6 +208,9 @@ class SessionStream:
                 return
             await self._wake.wait()
             self._wake.clear()
+            if session.paused:  # Nothing is being written: it reads.
+                broker.dispatcher.reads(session)
+                broker.start_due_work()
             while self._answers or session.to_send:
                 began = time.perf_counter()
                 response, cost_bytes = self._response()

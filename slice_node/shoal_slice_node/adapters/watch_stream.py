@@ -39,7 +39,7 @@ class WatchStream:
         DeadlineExceeded, Fenced."""
         broker, connection = self._broker, self._context.peer()
         await broker.commit_loop.between_records.wait()
-        watcher = broker.node.watching.watch(request, connection, steady_ms())
+        watcher = broker.node.watching.watch(request, connection)
         source = Source(connection, f"watch {watcher.number}")
         broker.watch_wakers[watcher.number] = self._wake.set
         broker.start_due_work()  # A key that is new here has its members to be looked up.

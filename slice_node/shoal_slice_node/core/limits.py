@@ -7,6 +7,8 @@ from typing import Final
 
 from shoal_contract.limits import CHUNK_MESSAGES_MAX, FRAME_BYTES_MAX, FRAME_OPERATIONS_MAX, NAME_BYTES_MAX
 
+# Rows.
+
 BUCKET_ENTRIES_MEAN: Final = 48
 """Mean number of bindings per row of a queue that has more than one row: at 24 bytes each, a row stays within a page.
 """
@@ -16,26 +18,6 @@ BUCKET_ENTRIES_LOW: Final = 16
 
 BINDINGS_PER_QUEUE_MAX: Final = 100_000
 """Keys that one queue may be bound to: a login then takes a tenth of a second."""
-
-PURGE_BINDINGS_MAX: Final = 1_000
-"""Bindings looked at by all purges of one record: about 4 ms of the broker. The caller goes on with the next part.
-DONE_RANGES_PER_APPLIED done ranges of a binding count as one binding more."""
-
-CHANGE_ACKS_COST_MAX: Final = 4_096
-"""What the ranges of all bindings that a change acks may cost, DONE_RANGES_PER_APPLIED of them one operation: 16
-bindings with the most done ranges, about 40 ms of the broker, in steps. Acks of further bindings are refused, as each
-would read and write thousands of ranges; a binding that stands in one step often is read and written once."""
-
-CHANGE_ACKS_PRICE_MAX: Final = 1_000
-"""What this may add to the price of a change. The price assumes the most ranges for each binding, and few bindings have
-them; a change with really so many takes longer than was counted."""
-
-ACKED_IN_CHANGE_PER_STEP: Final = 64
-"""Acks of one binding that a change applies in one step: under 1 ms."""
-
-REFUSALS_BYTES_MAX: Final = 64 << 10
-"""Bytes of refusals with texts in one outcome; further refusals have code and figures only. Forming so many texts takes
-a few ms, and the largest outcome fits one answer."""
 
 ANSWERS_KEPT_MAX: Final = 512
 """Answers remembered per producer until it says that they arrived: more than the client has frames in flight."""
@@ -52,128 +34,104 @@ COUNTED_RANGES_MAX: Final = 4 * DONE_RANGES_MAX
 """Stretches of a binding's messages with a count of deliveries, 20 bytes each in its detail row. Only what was given
 and is not done has a count, and DONE_RANGES_MAX bounds that; beyond, the highest counts are forgotten."""
 
+OPTIONS_KEPT_MAX: Final = 1_000
+"""Different options of queues whose decoded values are kept: most queues have one of few."""
+
+REFUSALS_BYTES_MAX: Final = 64 << 10
+"""Bytes of refusals with texts in one outcome; further refusals have code and figures only. Forming so many texts takes
+a few ms, and the largest outcome fits one answer."""
+
+DONE_RANGES_PER_COST: Final = 16
+"""Done ranges of a binding that cost about as much, when they are read and written again, as one ack, as one more key
+in a step of a record, or as one more binding in a purge: a row of 2,000 takes 0.2 ms, and has a step of its own."""
+
+# Letters.
+
 DEAD_LETTER_HOPS_MAX: Final = 2
 """Dead-letter keys that one message may come to, one after the other. If n queues of each key cannot do it, n copies of
 it become n times n at the second key, and so on. The check for circles looks at two keys, too: where the message was
 published first, and where it is."""
 
 LETTERS_PER_LINE: Final = 8
-"""Dead letters that are under way to one key of another slice at a time, while it takes them: half of what the courier
-sends at a time."""
-
-LETTERS_LOOKED_AT: Final = 1_000
-"""Dead letters of messages that are gone, passed in one step: about 1 ms."""
-
-LETTERS_OF_A_STRETCH: Final = 32
-"""Dead letters of messages in a row that are sent before others for the same key: they are of one chunk, most often,
-which is decoded once."""
-
-LETTER_BYTES_OPENED: Final = 256 << 10
-"""Bytes of chunks that are decoded to find the next letter, in one step: about 1 ms. The last one may exceed it."""
+"""Letters (dead letters, farewells) that are under way to one key of another slice at a time, while it takes them: half
+of what the courier sends at a time."""
 
 LETTER_AGAIN_MS: Final = 1_000
 LETTER_AGAIN_MS_MAX: Final = 32_000
-"""How long a line of dead letters pauses after one could not be brought, and at most: each pause is twice as long as
-the one before. Each try costs the other slice a record."""
+"""How long a line of letters (dead letters, farewells) pauses after one could not be brought, and at most: each pause
+is twice as long as the one before. Each try costs the other slice a record."""
 
-BIND_BACKS_NOTED_MAX: Final = 16_384
-"""Binds below their key's head that are noted for acks under way, 350 bytes each. They fill many batches, while acks
-wait for two or three batches. Acks taken before a forgotten bind are taken again."""
+DEAD_LETTERS_LOOKED_AT: Final = 1_000
+"""Dead letters of messages that are gone, passed in one step: about 1 ms."""
 
-BIND_BACKS_FORGOTTEN_MAX: Final = 1_000
-"""Noted binds that one ACKS record forgets at most: about 1 ms."""
+DEAD_LETTERS_OF_A_STRETCH: Final = 32
+"""Dead letters of messages in a row that are sent before others for the same key: they are of one chunk, most often,
+which is decoded once."""
 
-RECOVERED_KEYS_MAX: Final = 200_000
-"""Keys with cursors that advanced in a replayed tail, noted to be scanned for trims: the latest ones. The walk finds
-those of the rest that a checkpoint has."""
+DEAD_LETTER_BYTES_OPENED: Final = 256 << 10
+"""Bytes of chunks that are decoded to find the next letter, in one step: about 1 ms. The last one may exceed it."""
 
-RECLAIM_NOTED_MAX: Final = 200_000
-"""Rows of `reclaim` noted in memory, 50 bytes each; with more, the table is walked."""
-
-SCAN_MEMBERS_PER_TURN: Final = 500
-"""Cursors read in one turn of the search for lowest cursors: about 2 ms of the broker."""
-
-SCAN_MEMBERS_PER_STEP: Final = 100
-"""Cursors read for one key before the next key has its turn."""
-
-CURSOR_SCANS_MAX: Final = 16
-"""Keys searched for their lowest cursor at the same time, in turns."""
-
-LOWEST_NOTED_MEMBERS_MIN: Final = 16
-"""Keys with fewer bindings get no note of the lowest one: reading all of their bindings again costs as little."""
-
-LOWEST_NOTED_MAX: Final = 50_000
-"""Keys with a note of the binding with the lowest cursor, 200 bytes each; with more, the oldest note is forgotten."""
-
-TRIM_DELAY_MS: Final = 500
-"""How long a key's consumed rows may wait for a trim when too few of its cursors have advanced to pay for one."""
-
-APPLIED_PER_STEP: Final = 16
-"""Keys or queues of a record that are applied in one step: under 1 ms. Between steps, work outside of the core goes on.
-"""
-
-AGE_BIND_COST: Final = 4
-"""Operations that a bind by age costs: it looks at the headers of up to some 25 log rows of a large key, 0.2 ms."""
-
-DONE_RANGES_PER_APPLIED: Final = 16
-"""Done ranges of a binding that count as one more key in such a step, and in a purge: a row of 2,000 ranges takes
-0.2 ms, and has a step of its own."""
-
-OPTIONS_KEPT_MAX: Final = 1_000
-"""Different options of queues whose decoded values are kept: most queues have one of few."""
-
-EXPIRED_PER_RECORD_MAX: Final = 500
-"""Transient queues that one EXPIRE record drops: about 5 ms, and their bindings up to DROP_BINDINGS_MAX."""
-
-TRANSIENTS_LEFT_MAX: Final = 200_000
-"""Transient queues, and as many queues with a farewell, that a leader keeps a time for, each about 250 bytes. Queues
-beyond them share slots, and are found by walks over the tables: they end a little later."""
-
-TRANSIENT_SLOTS: Final = 1 << 20
-"""Times that transient queues share if there are more of them: 8 MiB. Queues are numbered one after the other, so with
-a million of them hardly two share one; where two do, both end after the one that was left last."""
-
-TRANSIENTS_PER_TURN: Final = 200
-"""Rows of transient queues looked at in one turn: 10,000 a second, 0.4 ms each turn."""
-
-TRANSIENTS_TIMED_PER_TURN: Final = 500
-"""Transient queues that are given a time in one turn, and ends that are looked at: 25,000 a second, 1 ms each turn. A
-queue that was left and waits for its time ends later by as much."""
-
-TRANSIENT_WALK_REST_MS: Final = 10_000
-"""The rest between two walks over the transient queues that have no time of their own."""
-
-LEFT_STALE_MAX: Final = 1_000
-"""Times that are over because a farewell was set anew, and stand in line until the next rebuild."""
-
-FAREWELLS_BYTES_MAX: Final = 4 << 30
+FAREWELLS_OF_SLICE_BYTES_MAX: Final = 4 << 30
 """Bytes that the farewells of a slice take, with their keys: they stay on its disk as long as their queues."""
 
 FAREWELLS_BYTES_PER_RECORD: Final = 4 << 20
 """Bytes of farewells that one FAREWELL or EXPIRE record publishes: as a DUE record. The last one may exceed it. Their
-number is that of EXPIRED_PER_RECORD_MAX."""
+number is that of LEFT_PER_RECORD_MAX."""
 
-LETTERS_WAITING_MAX: Final = 10_000
-"""Farewells on their way to other slices that are noted in memory, about 300 bytes each; the others wait on disk. Of a
+FAREWELL_LETTERS_WAITING_MAX: Final = 10_000
+"""Letters of farewells to other slices that are noted in memory, about 300 bytes each; the others wait on disk. Of a
 key that takes none only one is noted."""
 
-LETTER_LINES_FORGOTTEN_MAX: Final = 64
-LETTER_LINES_FORGOTTEN_MS: Final = 100
+FAREWELL_LINES_FORGOTTEN_MAX: Final = 64
+FAREWELL_LINES_FORGOTTEN_MS: Final = 100
 """If so many keys take none: how many of them are forgotten until the next round, in how long, so that others are
 tried. All letters of a slice that is away are tried so, a million in half an hour, for a percent of the time."""
 
-LETTER_REFUSED_MS: Final = 3_600_000
+FAREWELL_LETTER_REFUSED_MS: Final = 3_600_000
 """If a key at its capacity refuses all farewells of another slice for so long, each that it refuses from then on ends.
 """
 
-LETTERS_PER_ROUND_MS: Final = 10
+FAREWELL_LETTERS_PER_ROUND_MS: Final = 10
 """So many letters that a round looked at put the next one off by a millisecond: it looks at 50 in a millisecond."""
 
-LETTERS_PER_STEP: Final = 64
-"""Letters that are looked at in one step for one that may be sent; no more once they have LETTER_BYTES_OPENED: 1 ms."""
+FAREWELL_LETTERS_PER_STEP: Final = 64
+"""Letters of farewells that are looked at in one step for one that may be sent; no more once they have
+FAREWELL_LETTER_BYTES_OPENED: 1 ms."""
 
-LETTERS_PER_RECORD_MAX: Final = 500
-"""Letters that one FAREWELL record takes away, once they are where they belong: under 2 ms."""
+FAREWELL_LETTER_BYTES_OPENED: Final = 256 << 10
+"""Bytes of letters that are looked at in such a step. The last one may exceed it."""
+
+FAREWELL_LETTERS_PER_RECORD_MAX: Final = 500
+"""Letters of farewells that one FAREWELL record takes away, once they are where they belong: under 2 ms."""
+
+# Times of queues left.
+
+LEFT_PER_RECORD_MAX: Final = 500
+"""Transient queues that one EXPIRE record drops, and their bindings up to DROP_BINDINGS_MAX; or queues whose farewell
+one FAREWELL record publishes: about 5 ms."""
+
+LEFT_TIMES_MAX: Final = 200_000
+"""Transient queues, and as many queues with a farewell, that a leader keeps a time for, each about 250 bytes. Queues
+beyond them share slots, and are found by walks over the tables: they end a little later."""
+
+LEFT_SLOTS: Final = 1 << 20
+"""Times that queues share if there are more of them: 8 MiB. Queues are numbered one after the other, so with a million
+of them hardly two share one; where two do, both end after the one that was left last."""
+
+LEFT_WALKED_PER_TURN: Final = 200
+"""Rows of transient queues, or of farewells, that a walk looks at in one turn: 10,000 a second, 0.4 ms each turn."""
+
+LEFT_TIMED_PER_TURN: Final = 500
+"""Queues that are given a time in one turn, and ends that are looked at: 25,000 a second, 1 ms each turn. A queue that
+was left and waits for its time ends later by as much."""
+
+LEFT_WALK_REST_MS: Final = 10_000
+"""The rest between two walks over the queues that have no time of their own."""
+
+LEFT_STALE_MAX: Final = 1_000
+"""Times that are over because a farewell was set anew, and stand in line until the next rebuild."""
+
+# Due and history.
 
 DELAY_MS_MAX: Final = 366 * 86_400_000
 """How far ahead a publish may be delayed: a year. A later time is most likely one in another unit."""
@@ -223,6 +181,63 @@ second."""
 HISTORIES_PER_TURN: Final = 40
 HISTORIES_REST_MS: Final = 1_000
 """Keys with a history by age that are looked at in one turn, 2,000 a second, and the rest after all of them."""
+
+# Steps of records, and background work.
+
+PURGE_BINDINGS_MAX: Final = 1_000
+"""Bindings looked at by all purges of one record: about 4 ms of the broker. The caller goes on with the next part.
+DONE_RANGES_PER_COST done ranges of a binding count as one binding more."""
+
+CHANGE_ACKS_COST_MAX: Final = 4_096
+"""What the ranges of all bindings that a change acks may cost, DONE_RANGES_PER_COST of them one operation: 16 bindings
+with the most done ranges, about 40 ms of the broker, in steps. Acks of further bindings are refused, as each would read
+and write thousands of ranges; a binding that stands in one step often is read and written once."""
+
+CHANGE_ACKS_PRICE_MAX: Final = 1_000
+"""What this may add to the price of a change. The price assumes the most ranges for each binding, and few bindings have
+them; a change with really so many takes longer than was counted."""
+
+ACKED_IN_CHANGE_PER_STEP: Final = 64
+"""Acks of one binding that a change applies in one step: under 1 ms."""
+
+BIND_BACKS_NOTED_MAX: Final = 16_384
+"""Binds below their key's head that are noted for acks under way, 350 bytes each. They fill many batches, while acks
+wait for two or three batches. Acks taken before a forgotten bind are taken again."""
+
+BIND_BACKS_FORGOTTEN_MAX: Final = 1_000
+"""Noted binds that one ACKS record forgets at most: about 1 ms."""
+
+RECOVERED_KEYS_MAX: Final = 200_000
+"""Keys with cursors that advanced in a replayed tail, noted to be scanned for trims: the latest ones. The walk finds
+those of the rest that a checkpoint has."""
+
+RECLAIM_NOTED_MAX: Final = 200_000
+"""Rows of `reclaim` noted in memory, 50 bytes each; with more, the table is walked."""
+
+SCAN_MEMBERS_PER_TURN: Final = 500
+"""Cursors read in one turn of the search for lowest cursors: about 2 ms of the broker."""
+
+SCAN_MEMBERS_PER_STEP: Final = 100
+"""Cursors read for one key before the next key has its turn."""
+
+CURSOR_SCANS_MAX: Final = 16
+"""Keys searched for their lowest cursor at the same time, in turns."""
+
+LOWEST_NOTED_MEMBERS_MIN: Final = 16
+"""Keys with fewer bindings get no note of the lowest one: reading all of their bindings again costs as little."""
+
+LOWEST_NOTED_MAX: Final = 50_000
+"""Keys with a note of the binding with the lowest cursor, 200 bytes each; with more, the oldest note is forgotten."""
+
+TRIM_DELAY_MS: Final = 500
+"""How long a key's consumed rows may wait for a trim when too few of its cursors have advanced to pay for one."""
+
+AGE_BIND_COST: Final = 4
+"""Operations that a bind by age costs: it looks at the headers of up to some 25 log rows of a large key, 0.2 ms."""
+
+APPLIED_PER_STEP: Final = 16
+"""Keys or queues of a record that are applied in one step: under 1 ms. Between steps, work outside of the core goes on.
+"""
 
 DROP_BINDINGS_MAX: Final = 1_000
 """Bindings ended at once by the drops of one record, about 4 ms; the rest is reclaimed in the background."""
@@ -274,6 +289,9 @@ in turn."""
 
 LEASE_COST: Final = 10
 """What the end of a lease costs, in stretches."""
+
+WITHDRAWN_PER_STEP: Final = 100
+"""Parcels for a session that does not read that are taken back in one step: about 0.5 ms."""
 
 DESCRIBE_BINDINGS_MAX: Final = 200_000
 """Bindings of all queues named by one Describe: about a second of work, in turns. A largest queue can be described."""
@@ -378,7 +396,8 @@ GIVEN_AT_ONCE_MAX: Final = 2_000
 """Streams that the chunks of one record reach at once: about 2 ms. Beyond, keys take turns."""
 
 CONSUMED_COUNTED_MAX: Final = 50
-"""Streams of a key that are looked at to say how many queues a live publish met that are consumed: 3 us."""
+"""Queues of a key, or queues in memory that are not consumed, that are looked at to say how many queues a publish met
+that are consumed: 3 us."""
 
 OWNERS_REMEMBERED_MAX: Final = 16
 """Clients of one exclusive queue that lost their connection, and are remembered until they come back: 16 bytes each.
@@ -435,9 +454,6 @@ PUMP_TURN_BINDINGS: Final = 200
 PUMP_TURN_LOOKS: Final = 5_000
 """Streams looked at in one turn: about 2 ms."""
 
-DONE_RANGES_PER_COST: Final = 16
-"""Done ranges that cost about as much as one ack, when they are read and written again."""
-
 CONSUMERS_PER_QUEUE_MAX: Final = 10_000
 """Sessions that compete for one queue."""
 
@@ -456,7 +472,7 @@ LEASES_ENDED_KEPT: Final = 1_000
 RETRIES_PER_RECORD_MAX: Final = 200
 RETRIES_COST_PER_RECORD: Final = 400
 """Stretches of messages that one RETRY record takes, and these plus the ranges of their bindings, by
-DONE_RANGES_PER_APPLIED: about 4 ms, in steps. Its first binding may exceed it."""
+DONE_RANGES_PER_COST: about 4 ms, in steps. Its first binding may exceed it."""
 
 RETRIES_PER_TURN: Final = 50
 """Stretches of one binding in its turn, where others wait: so that a thousand bindings of a session wait for a few
@@ -483,6 +499,9 @@ RESTING_OVER_KEPT: Final = 1_000
 
 RESTING_ENDED_PER_TURN: Final = 500
 """Delays ended in one tick: about 1 ms."""
+
+RESTING_LOOKED_AT_PER_TURN: Final = 2_000
+"""Delays that one tick looks at to leave out those that are over: about 1 ms."""
 
 PULL_ROWS_PER_STEP: Final = 200
 """Parts of chunks taken in one step of a pull: about 1 ms."""
@@ -595,18 +614,20 @@ LIST_BINDINGS_PER_STEP_MAX: Final = 64
 """Items that one step of a list looks at, by how much each costs (a binding and a range may take reads of a log). Then
 messages get their turn. A step takes about 1 ms."""
 
-assert ENDED_HANDLE_BYTES <= ATTACHMENT_BYTES
-assert ANSWERS_KEPT_MAX * 8 < 4096 + 1
-assert DONE_RANGES_MAX >= CHUNK_MESSAGES_MAX
-assert TRANSIENTS_PER_TURN <= EXPIRED_PER_RECORD_MAX
-assert FRAME_OPERATIONS_MAX <= BINDINGS_PER_QUEUE_MAX
-assert BATCH_OPERATIONS_MAX >= FRAME_OPERATIONS_MAX
-assert BIND_BACKS_NOTED_MAX >= 8 * FRAME_OPERATIONS_MAX
-assert 2 * HISTORY_MESSAGES_PER_TRIM.bit_length() <= HISTORY_ROWS_PER_LOOK
-assert RECLAIM_QUEUE_COST < RECLAIM_COST_PER_TURN
+# Memory.
 
 MEMORY_BASE_BYTES: Final = 120 << 20
 """Memory of a node that holds nothing, with its caches and the interpreter's spare room."""
 
 MEMORY_BYTES_MIN: Final = 320 << 20
 """The least budget of a node's process: every share then fits its largest single piece."""
+
+assert ANSWERS_KEPT_MAX * 8 < 4096 + 1
+assert DONE_RANGES_MAX >= CHUNK_MESSAGES_MAX
+assert LEFT_WALKED_PER_TURN <= LEFT_PER_RECORD_MAX
+assert FRAME_OPERATIONS_MAX <= BINDINGS_PER_QUEUE_MAX
+assert BATCH_OPERATIONS_MAX >= FRAME_OPERATIONS_MAX
+assert BIND_BACKS_NOTED_MAX >= 8 * FRAME_OPERATIONS_MAX
+assert 2 * HISTORY_MESSAGES_PER_TRIM.bit_length() <= HISTORY_ROWS_PER_LOOK
+assert RECLAIM_QUEUE_COST < RECLAIM_COST_PER_TURN
+assert ENDED_HANDLE_BYTES <= ATTACHMENT_BYTES

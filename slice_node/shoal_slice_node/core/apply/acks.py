@@ -21,7 +21,7 @@ from shoal_slice_node.core.limits import (
     ACKED_IN_CHANGE_PER_STEP,
     CHANGE_ACKS_COST_MAX,
     DONE_RANGES_MAX,
-    DONE_RANGES_PER_APPLIED,
+    DONE_RANGES_PER_COST,
 )
 from shoal_slice_node.core.rows.detail_row import Detail, count_ranges, decode_detail, detail_key
 from shoal_slice_node.core.rows.key_row import ID, head_of, low_of
@@ -124,7 +124,7 @@ def ack(
         detail, has_row = (None, False) if row is None else load_binding(state, queue, row[ID])
         if row is None or detail is None:
             raise _not_bound(state, name, key)
-        detail.raise_to(low_of(row))
+        kept = _kept_part(detail, low_of(row))
     except ShoalError as error:
         for number in range(len(ranges)):
             refuse(number, error)
@@ -134,11 +134,13 @@ def ack(
         if number % ACKED_IN_CHANGE_PER_STEP == ACKED_IN_CHANGE_PER_STEP - 1:
             yield
         try:
-            _check_unacked(state, name, key, detail, head, first, to)
+            _check_unacked(state, name, key, kept, head, first, to)
         except ShoalError as error:
             refuse(number, error)
             continue
         advance(detail, [Acked(queue.id, key_id, first, to)])
+        if kept is not detail:
+            advance(kept, [Acked(queue.id, key_id, first, to)])
         acked += to - first
         if queue.id in state.interest.queues:
             state.effects.events.append(AckedByChange(queue.id, key_id, first, to))
@@ -150,20 +152,33 @@ def ack(
     return cost
 
 
+def _kept_part(detail: Detail, low: int) -> Detail:
+    """Returns a binding as it is without what is below `low`, which its key does not keep any more; the same one if
+    there is nothing. The binding itself keeps its cursor: a consumer is still to be told of the gap. If it has many
+    done ranges, it forgets those below `low`: they become a part of the gap."""
+    if detail.cursor >= low:
+        return detail
+    kept = Detail(detail.start, detail.cursor, detail.end, detail.done.above(low))
+    kept.raise_to(low)
+    if len(detail.done) >= DONE_RANGES_MAX:
+        detail.done.cut_below(low)
+    return kept
+
+
 def _spend(state: State, queue: Queue, key_id: bytes, budget: BindingBudget) -> int:
     """Takes from the budget what the ranges of a binding cost to read and write, and returns it. Raises
     ResourceExhausted if that is more than is left."""
     row = state.tables.detail.get(detail_key(queue.id, key_id)) if queue.details else None
-    cost = 0 if row is None else count_ranges(row) // DONE_RANGES_PER_APPLIED
+    cost = 0 if row is None else count_ranges(row) // DONE_RANGES_PER_COST
     if cost > budget.left:
-        limit = CHANGE_ACKS_COST_MAX * DONE_RANGES_PER_APPLIED
+        limit = CHANGE_ACKS_COST_MAX * DONE_RANGES_PER_COST
         raise ResourceExhausted(
-            f"queue {state.refusals.shown(queue.name)} has acked messages in {cost * DONE_RANGES_PER_APPLIED} stretches"
+            f"queue {state.refusals.shown(queue.name)} has acked messages in {cost * DONE_RANGES_PER_COST} stretches"
             f" above its oldest unacked one; the acks of one change read and write at most {limit} of all their"
             " bindings: ack in several changes",
             subject="done ranges of a change",
             limit=limit,
-            value=(CHANGE_ACKS_COST_MAX - budget.left + cost) * DONE_RANGES_PER_APPLIED,
+            value=(CHANGE_ACKS_COST_MAX - budget.left + cost) * DONE_RANGES_PER_COST,
         )
     budget.left -= cost
     return cost

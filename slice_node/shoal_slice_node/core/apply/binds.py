@@ -19,7 +19,7 @@ from shoal_slice_node.core.limits import (
     APPLIED_PER_STEP,
     AWAY_RANGES_MAX,
     BINDINGS_PER_QUEUE_MAX,
-    DONE_RANGES_PER_APPLIED,
+    DONE_RANGES_PER_COST,
 )
 from shoal_slice_node.core.rows.detail_row import (
     Detail,
@@ -121,7 +121,7 @@ def _cost(state: State, queue: Queue, full_name: bytes) -> int:
     """Returns what a bind or unbind of this key costs; a key without done ranges costs 1."""
     row = state.tables.key.get(full_name)
     detail_row = None if row is None else state.tables.detail.get(detail_key(queue.id, row[ID]))
-    return 1 if detail_row is None else 1 + count_ranges(detail_row) // DONE_RANGES_PER_APPLIED
+    return 1 if detail_row is None else 1 + count_ranges(detail_row) // DONE_RANGES_PER_COST
 
 
 def _check_bind(state: State, queue: Queue, full_names: list[bytes], begin: Begin) -> None:

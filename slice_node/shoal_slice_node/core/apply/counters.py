@@ -21,12 +21,12 @@ class Counters:
         "declares",
         "deliveries",
         "drops",
-        "expired",
         "farewells_refused",
         "farewells_said",
         "nacks",
         "publishes",
         "purges",
+        "queues_expired",
         "refused",
         "unbinds",
     )
@@ -45,7 +45,7 @@ class Counters:
         self.dead_timed_out = 0
         self.dead_left = 0
         self.drops = 0
-        self.expired = 0
+        self.queues_expired = 0
         self.farewells_said = 0
         self.farewells_refused = 0
         self.purges = 0
@@ -92,7 +92,7 @@ class Counters:
         self.dead_timed_out += other.dead_timed_out
         self.dead_left += other.dead_left
         self.drops += other.drops
-        self.expired += other.expired
+        self.queues_expired += other.queues_expired
         self.farewells_said += other.farewells_said
         self.farewells_refused += other.farewells_refused
         self.purges += other.purges

@@ -132,7 +132,7 @@ def discard_ended_or_live(state: State, queue: Queue, key_id: bytes) -> None:
         discard_ended(state, queue, key_id)
 
 
-def reclaim(state: State, payload: bytes) -> Work[None]:
+def apply_reclaim(state: State, payload: bytes) -> Work[None]:
     """Applies a RECLAIM record, one turn: takes each named row one step further. Yields between them."""
     cost = 0
     for row_key in decode_reclaim(payload):

@@ -13,18 +13,18 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.apply.lookups import first_header
-from shoal_slice_node.core.rows.due_row import EXPIRE_ROW, expiry_key
+from shoal_slice_node.core.rows.due_row import MESSAGE_EXPIRES_ROW, expiry_key
 from shoal_slice_node.core.rows.history_row import decode_mark, encode_mark, mark_key
 from shoal_slice_node.core.rows.key_row import KeyRow, encode_key
-from shoal_slice_node.core.rows.log_row import LogRow, decode_log
+from shoal_slice_node.core.rows.log_row import decode_log
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.apply.state import State
 
 
-def is_over(header: LogRow, now_ms: int) -> bool:
-    """Returns whether a chunk's time to live is over."""
-    return 0 < header.expires_ms <= now_ms
+def has_expired(expires_ms: int, wall_ms: int) -> bool:
+    """Returns whether the time to live of what expires at `expires_ms` is over; 0: it never is."""
+    return 0 < expires_ms <= wall_ms
 
 
 def expiring_published(state: State, key_id: bytes, first_of_log: bool, expires_ms: int) -> None:
@@ -37,7 +37,7 @@ def _mark(state: State, key_id: bytes, due_ms: int) -> None:
     state.tables.history.put(mark_key(key_id), encode_mark(due_ms))
     if due_ms:
         row_key = expiry_key(due_ms, key_id)
-        state.tables.due.put(row_key, EXPIRE_ROW)
+        state.tables.due.put(row_key, MESSAGE_EXPIRES_ROW)
         state.effects.due.append(row_key)
 
 
@@ -79,7 +79,7 @@ def give_up_expired(state: State, full_name: bytes, key: KeyRow, rows_max: int, 
         return key
     for first, row in islice(tables.log.heads(key.id, low, low), rows_max):
         header = decode_log(row)
-        if not is_over(header, state.time_ms):
+        if not has_expired(header.expires_ms, state.time_ms):
             break
         low = first + header.messages
     if low == key.low:

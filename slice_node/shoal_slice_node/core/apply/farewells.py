@@ -19,7 +19,7 @@ from shoal_slice_node.core.apply.binds import no_such_queue
 from shoal_slice_node.core.apply.publishes import publish
 from shoal_slice_node.core.apply.records import decode_farewells
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.limits import APPLIED_PER_STEP, FAREWELLS_BYTES_MAX
+from shoal_slice_node.core.limits import APPLIED_PER_STEP, FAREWELLS_OF_SLICE_BYTES_MAX
 from shoal_slice_node.core.rows.farewell_row import (
     FAREWELLS,
     LETTER,
@@ -51,12 +51,12 @@ def set_farewell(state: State, name: bytes, key: bytes, chunk: bytes, after_s: i
     rows, taken = counts.rows + 1, counts.message_bytes + len(key) + len(chunk)
     if old is not None:
         rows, taken = rows - 1, taken - _bytes_of(decode_farewell(old))
-    if taken > FAREWELLS_BYTES_MAX:
+    if taken > FAREWELLS_OF_SLICE_BYTES_MAX:
         state.effects.counters.farewells_refused += 1
         raise ResourceExhausted(
-            f"farewells of this slice would take {taken} bytes; the limit is {FAREWELLS_BYTES_MAX}",
+            f"farewells of this slice would take {taken} bytes; the limit is {FAREWELLS_OF_SLICE_BYTES_MAX}",
             subject="farewells",
-            limit=FAREWELLS_BYTES_MAX,
+            limit=FAREWELLS_OF_SLICE_BYTES_MAX,
             value=taken,
         )
     state.tables.farewell.put(row_key, encode_farewell(FarewellRow(after_s, state.lsn, key, chunk)))

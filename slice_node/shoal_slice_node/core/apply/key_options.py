@@ -137,8 +137,8 @@ def _full(state: State, full_name: bytes, what: str, value: int, limit: int) -> 
     )
 
 
-def history_floor(tables: Tables, key: KeyRow, now_ms: int) -> int:
-    """Returns an offset below which the key's history needs nothing at `now_ms`; the head if it has no history. Looks
+def history_floor(tables: Tables, key: KeyRow, wall_ms: int) -> int:
+    """Returns an offset below which the key's history needs nothing at `wall_ms`; the head if it has no history. Looks
     at some rows only: there may be a higher one. What it returns never goes back while the options stay.
 
     The history gives way to a capacity in bytes: it has at most half of it. Else a key at its capacity could be full of
@@ -148,14 +148,14 @@ def history_floor(tables: Tables, key: KeyRow, now_ms: int) -> int:
     if options.history_messages:
         floor = max(key.low, key.head - options.history_messages)
     if options.history_age_s:
-        floor = min(floor, _floor_of_age(tables, key, now_ms - 1000 * options.history_age_s))
+        floor = min(floor, _floor_of_age(tables, key, wall_ms - 1000 * options.history_age_s))
     if options.capacity_bytes and not options.drops_oldest and floor < key.head:
         floor = max(floor, _floor_of_bytes(tables, key, key.body_bytes - options.capacity_bytes // 2))
     return floor
 
 
-def has_old_history(tables: Tables, key: KeyRow, now_ms: int) -> bool:
-    """Returns whether the key's history does not need its first chunk at `now_ms`. Looks at one row."""
+def has_old_history(tables: Tables, key: KeyRow, wall_ms: int) -> bool:
+    """Returns whether the key's history does not need its first chunk at `wall_ms`. Looks at one row."""
     options = key.options
     if key.low == key.head:
         return False
@@ -164,7 +164,7 @@ def has_old_history(tables: Tables, key: KeyRow, now_ms: int) -> bool:
         return True
     if options.history_messages and key.head - options.history_messages <= key.low:
         return False
-    return _is_old(key, header, now_ms)
+    return _is_old(key, header, wall_ms)
 
 
 def _gives_way(key: KeyRow, first: LogRow) -> bool:
@@ -174,9 +174,9 @@ def _gives_way(key: KeyRow, first: LogRow) -> bool:
     return bool(bounded) and first.body_bytes_before < key.body_bytes - options.capacity_bytes // 2
 
 
-def _is_old(key: KeyRow, header: LogRow, now_ms: int) -> bool:
+def _is_old(key: KeyRow, header: LogRow, wall_ms: int) -> bool:
     """Returns whether a row is too old for the key's history; True also if that has no bound by age."""
-    return not key.options.history_age_s or header.time_ms < now_ms - 1000 * key.options.history_age_s
+    return not key.options.history_age_s or header.time_ms < wall_ms - 1000 * key.options.history_age_s
 
 
 def _floor_of_bytes(tables: Tables, key: KeyRow, from_bytes: int) -> int:

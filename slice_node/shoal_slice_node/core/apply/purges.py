@@ -18,7 +18,7 @@ from shoal_slice_node.core.apply.effects import Purged
 from shoal_slice_node.core.apply.lookups import backlog_of, bound_key
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.limits import DONE_RANGES_PER_APPLIED
+from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.detail_row import (
     KEY_ID,
@@ -80,7 +80,7 @@ def _purge_bucket(state: State, queue: Queue, number: int, budget: BindingBudget
 
 
 def _ranges_cost(row: bytes) -> int:
-    return count_ranges(row) // DONE_RANGES_PER_APPLIED
+    return count_ranges(row) // DONE_RANGES_PER_COST
 
 
 def _purge_live(state: State, queue: Queue, bucket: Bucket, key_id: bytes, key_row: bytes, row: bytes | None) -> int:

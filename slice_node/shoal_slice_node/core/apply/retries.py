@@ -13,7 +13,7 @@ from operator import attrgetter
 from shoal_slice_node.core.apply.acks import advance, load_binding, save_binding
 from shoal_slice_node.core.apply.dead_letters import Death, copy_of, takes_copies
 from shoal_slice_node.core.apply.effects import Retried
-from shoal_slice_node.core.apply.expiry import is_over
+from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.publishes import publish
 from shoal_slice_node.core.apply.records import Acked, Fate, Retry, decode_retries
@@ -109,7 +109,7 @@ class _Retrying:
         """Publishes a copy of each message that is neither done nor expired."""
         state = self._state
         for part in list(undone(rows, max(retry.first, rows.low), retry.to, detail.done)):
-            if is_over(part.stored.header, state.time_ms):
+            if has_expired(part.stored.header.expires_ms, state.time_ms):
                 continue
             chunk = part.stored.opened()
             for offset in range(part.low, part.to):

@@ -1,4 +1,4 @@
-"""Keeps the register of transient queues, and drops those that nothing consumed for as long as they allow.
+"""Drops transient queues that nothing consumed for as long as they allow. Their register is kept in state.py.
 
 The leader decides which: it knows which sessions consume what, and since when. An EXPIRE record drops them, so that
 replay and replicas agree. A queue that was declared or bound since the leader looked stays.
@@ -18,7 +18,7 @@ from shoal_slice_node.core.rows.transient_row import decode_transient
 from shoal_slice_node.core.turns import Work
 
 
-def expire(state: State, payload: bytes) -> Work[None]:
+def apply_expire(state: State, payload: bytes) -> Work[None]:
     """Applies an EXPIRE record: drops the transient queues that it names, but those that are gone already, and those
     that were declared or bound since. A farewell of such a queue is said before."""
     decided_lsn, queues = decode_expire(payload)
@@ -35,6 +35,6 @@ def expire(state: State, payload: bytes) -> Work[None]:
                 row = tables.queue.get(queue_id)  # It may have been for the queue's direct key, and bound it.
                 assert row is not None
                 drop_queue(state, queue_id, name_of(row), row, budget)
-                state.effects.counters.expired += 1
+                state.effects.counters.queues_expired += 1
         if number % APPLIED_PER_STEP == 0:
             yield

@@ -52,16 +52,16 @@ class DueList:
         they are noted."""
         found: list[Due] = []
         left = DUE_BYTES_PER_RECORD
-        table, now_ms = self._state.tables.due, self.wall_ms
-        while self._early and due_time(self._early[0]) <= now_ms and left > 0 and len(found) < DUE_PER_RECORD_MAX:
+        table, wall_ms = self._state.tables.due, self.wall_ms
+        while self._early and due_time(self._early[0]) <= wall_ms and left > 0 and len(found) < DUE_PER_RECORD_MAX:
             row_key = heappop(self._early)
             row = table.get(row_key)
             if row is not None:
                 left -= self._add(found, row_key, row)
-        if now_ms < self._head_ms:
+        if wall_ms < self._head_ms:
             return found, DUE_BYTES_PER_RECORD - left
         for row_key, row in islice(table.scan(start=self._position), DUE_PER_RECORD_MAX - len(found)):
-            if due_time(row_key) > now_ms or left <= 0:
+            if due_time(row_key) > wall_ms or left <= 0:
                 self._head_ms = due_time(row_key)
                 return found, DUE_BYTES_PER_RECORD - left
             left -= self._add(found, row_key, row)

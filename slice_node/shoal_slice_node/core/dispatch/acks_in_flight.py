@@ -6,12 +6,15 @@ A flush takes the acks that came before it began, in batches of bounded cost. La
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from shoal_slice_node.core.apply.effects import AckedByChange
 from shoal_slice_node.core.apply.records import Acked, Reason
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.unsent import unsent
 from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
@@ -38,6 +41,8 @@ class AcksInFlight:
         """The streams that the flush under way has not taken yet, by feed."""
         self.left = 0
         """The number of streams in `_flushing`."""
+        self.told: deque[tuple[bytes, Parcel, Iterator[Attachment]]] = deque()
+        """Gaps that have left for sessions and are not done yet, with their key ids and those that are told."""
 
     @property
     def waiting(self) -> bool:
@@ -49,19 +54,43 @@ class AcksInFlight:
         """Returns whether a flush is under way and has acks left to take."""
         return bool(self._flushing)
 
-    def ack(self, attachment: Attachment, key_id: bytes, first: int, to: int, counted: bool = True) -> int:
+    def ack(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
         """Takes an ack of the offsets first <= o < to of this key, as far as this attachment has them out. Returns what
-        it cost, in stretches looked at. `counted` False: no client acked them, they expired before they were sent."""
+        it cost, in stretches looked at."""
+        acked, cost = self._settle(attachment, key_id, first, to)
+        self._registry.state.counters.acks += acked
+        return cost
+
+    def tell(self, session: Session, key_id: bytes, gap: Parcel) -> None:
+        """Notes that a gap leaves for a session: what it names is done, as turns come."""
+        attachments = session.attachments
+        holders = [attachments[handle] for handle in gap.handles if handle in attachments]
+        self.told.append((key_id, gap, iter(holders)))
+
+    def told_turn(self, cost_max: int) -> None:
+        """Notes that consumers were told of a gap. Goes on with the one that left first."""
+        key_id, gap, holders = self.told[0]
+        while cost_max > 0:
+            attachment = next(holders, None)
+            if attachment is None:
+                self.told.popleft()
+                return
+            cost_max -= self.was_told(attachment, key_id, gap.first, gap.to)
+
+    def was_told(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
+        """Notes that a consumer was told that the offsets first <= o < to are gone. Returns what it cost, as `ack`."""
+        return self._settle(attachment, key_id, first, to)[1]
+
+    def _settle(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> tuple[int, int]:
+        """Returns how many messages became done, and what it cost."""
         feed, registry = attachment.feed, self._registry
         stream = feed.streams.get(key_id)
         if stream is None or first >= to:
-            return 1
+            return 0, 1
         looked_at = len(stream.out)
         acked = stream.settle(attachment, first, to)
         if not acked:
-            return 1 + looked_at // DONE_RANGES_PER_COST
-        if counted:
-            registry.state.counters.acks += acked
+            return 0, 1 + looked_at // DONE_RANGES_PER_COST
         feed.acked(stream)
         self._gathering[feed.queue_id] = feed
         if attachment.handle is None and not attachment.messages:
@@ -70,7 +99,7 @@ class AcksInFlight:
             registry.wake(feed)
         if attachment.session.stalled:
             registry.has_room_again(attachment.session)
-        return 1 + looked_at // DONE_RANGES_PER_COST
+        return acked, 1 + looked_at // DONE_RANGES_PER_COST
 
     def note_done(self, stream: Stream) -> None:
         """Notes that messages became done without an ack: by a record, while they rested, or as they are gone. The
@@ -120,7 +149,7 @@ class AcksInFlight:
         registry.returns.acked_by_change(stream, acked.first, acked.to)
         for attachment in stream.acked_by_change(acked.first, acked.to):
             registry.has_room_again(attachment.session)
-        if stream.end and self._is_over(stream):
+        if stream.end and self._is_finished(stream):
             registry.remove_stream(stream)
 
     def begin_flush(self) -> None:
@@ -158,7 +187,7 @@ class AcksInFlight:
         if pairs:
             batch.acks += [Acked(feed.queue_id, stream.key_id, low, high) for low, high in pairs]
             batch.sources.append((stream, pairs))
-        elif self._is_over(stream):  # An earlier record took these acks too.
+        elif self._is_finished(stream):  # An earlier record took these acks too.
             self._registry.remove_stream(stream)
         ranges = len(stream.done) if stream.done is not None else 0
         return 1 + len(pairs) + ranges // DONE_RANGES_PER_COST
@@ -167,13 +196,13 @@ class AcksInFlight:
         """Notes that the batch is in the tables."""
         for stream, _ in batch.sources:
             stream.end_acks()
-            if stream.end and self._is_over(stream):
+            if stream.end and self._is_finished(stream):
                 self._registry.remove_stream(stream)
             if not stream.feed.attachments:
                 self._registry.forget_if_idle(stream.feed)
 
     @staticmethod
-    def _is_over(stream: Stream) -> bool:
+    def _is_finished(stream: Stream) -> bool:
         """Returns whether the binding ended, all of it is done, and no ack of it is under way."""
         busy = stream.out or stream.acks_under_way or stream.key_id in stream.feed.unflushed
         return stream.finished and not busy and stream.feed.streams.get(stream.key_id) is stream

@@ -23,7 +23,7 @@ from shoal_slice_node.core.limits import (
     DEAD_COST,
     DEAD_PER_RECORD_MAX,
     DEAD_PER_TURN,
-    DONE_RANGES_PER_APPLIED,
+    DONE_RANGES_PER_COST,
     FAIR_BYTES_PER_OPERATION,
     RETRIES_COST_PER_RECORD,
     RETRIES_PER_RECORD_MAX,
@@ -41,6 +41,8 @@ GiveUp = Callable[[Stream, Resting, int], None]
 class _Next(Enum):
     """Says what is next for messages that came back."""
 
+    REST = 0
+    """Nothing: the tables have their count, and a delay is not over."""
     COUNT = 1
     """A record keeps their count."""
     END = 2
@@ -81,8 +83,8 @@ class Deciding:
         """Decides what the next RETRY record is to do. Returns its cost, in operations; 0: there is nothing to do. No
         record may be under way. What the last one did not do, it takes again."""
         under_way, self._under_way = self._under_way, []
-        for stream, resting, retry in reversed(under_way):
-            if not (resting.over or (retry.fate == Fate.AGAIN and resting.counted)):
+        for stream, resting, _ in reversed(under_way):
+            if not (resting.over or self._next(stream, resting) is _Next.REST):
                 self._line(stream, resting).add_first(stream, resting)
         cost = self._decide_counts() + self._decide_copies()
         return cost if self._under_way else 0
@@ -113,6 +115,8 @@ class Deciding:
         if resting.over or stream.feed.gone or self._is_given_up(stream, resting):
             return
         step = self._next(stream, resting)
+        if step is _Next.REST:
+            return  # It is a part of what was in the record that is applied now.
         if step is _Next.SEND:
             self.letters.add(stream, resting)
         elif step is _Next.COPY:
@@ -187,7 +191,7 @@ class Deciding:
         if resting.sent:
             return _Next.END_SENT
         if resting.times < stream.feed.max_deliveries:
-            return _Next.COUNT
+            return _Next.REST if resting.counted else _Next.COUNT
         if not _takes_copies(stream):
             return _Next.END
         dead_letter = stream.feed.dead_letter
@@ -217,7 +221,7 @@ class _Part:
         if stream in self._begun:
             return True
         ranges = sum(len(some) for some in (stream.done, stream.resting, stream.returned) if some is not None)
-        cost = 1 + ranges // DONE_RANGES_PER_APPLIED
+        cost = 1 + ranges // DONE_RANGES_PER_COST
         if self.retries and self._bindings_cost + self.retries + DEAD_COST * self.dead + cost > RETRIES_COST_PER_RECORD:
             return False
         self._bindings_cost += cost

@@ -19,14 +19,17 @@ from shoal_slice_node.core.dispatch.attaching import Attaching
 from shoal_slice_node.core.dispatch.farewells import Farewells
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.growing import Growing
+from shoal_slice_node.core.dispatch.letters import Letters
 from shoal_slice_node.core.dispatch.live import LiveChunk, give_live_directly
+from shoal_slice_node.core.dispatch.pausing import reads
+from shoal_slice_node.core.dispatch.presence import Presence
 from shoal_slice_node.core.dispatch.pump import Pump
 from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.sessions import Session, Taken
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.transients import Transients
-from shoal_slice_node.core.limits import CONSUMED_COUNTED_MAX
 
 
 class Dispatcher:
@@ -40,7 +43,7 @@ class Dispatcher:
         self.growing = Growing(self.registry)
         self.acks = AcksInFlight(self.registry)
         self._applying = Applying(self.registry, self.growing, self.attaching, self.acks)
-        self._pump = Pump(self.registry, self.growing, self.attaching)
+        self._pump = Pump(self.registry, self.growing, self.attaching, self.acks)
 
     @property
     def shares(self) -> DispatchShares:
@@ -55,6 +58,15 @@ class Dispatcher:
         return self.registry.farewells
 
     @property
+    def returns(self) -> Returns:
+        return self.registry.returns
+
+    @property
+    def letters(self) -> Letters:
+        """Returns the dead letters for other slices."""
+        return self.registry.returns.letters
+
+    @property
     def dirty(self) -> dict[int, Session]:
         return self.registry.dirty
 
@@ -65,6 +77,25 @@ class Dispatcher:
     @property
     def by_key(self) -> dict[bytes, dict[bytes, Stream]]:
         return self.registry.by_key
+
+    # Time, and those that watch.
+
+    @property
+    def expiry_ms(self) -> int:
+        """See Registry.expiry_ms."""
+        return self.registry.expiry_ms
+
+    def tell_time(self, wall_ms: int) -> None:
+        """See Registry.tell_time."""
+        self.registry.tell_time(wall_ms)
+
+    def tell_presence(self, presence: Presence | None) -> None:
+        """See Registry.tell_presence."""
+        self.registry.tell_presence(presence)
+
+    def in_memory(self, key_id: bytes, queues: int) -> int:
+        """See Registry.in_memory."""
+        return self.registry.in_memory(key_id, queues)
 
     # Sessions.
 
@@ -91,17 +122,16 @@ class Dispatcher:
         return self.acks.nack(attachment, key_id, first, to, delay_ms, unseen)
 
     def take(self, session: Session, bytes_max: int) -> Taken:
-        """Returns what the transport is to send; its bytes are to be passed to `sent` when the transport has it."""
+        """Returns what the transport is to send; its bytes are to be passed to `sent` when the transport has it. May be
+        called while a record is applied in part: what comes of it waits for a turn."""
         freed = session.purge()
         if freed:
             self.registry.let_go(session, freed)
         if session.leases:
             self.registry.leases.sends(session)
-        taken = session.take(bytes_max, self.registry.time_ms)
-        for key_id, gap in taken.expired:
-            for attachment in map(session.attachments.get, gap.handles):
-                if attachment is not None:
-                    self.acks.ack(attachment, key_id, gap.first, gap.to, counted=False)
+        taken = session.take(bytes_max, self.expiry_ms)
+        for key_id, gap in taken.told:
+            self.acks.tell(session, key_id, gap)
         return taken
 
     def sent(self, session: Session, cost_bytes: int) -> None:
@@ -109,8 +139,26 @@ class Dispatcher:
         self.state.counters.deliveries += session.count_taken()
         if not session.closed:
             self.registry.let_go(session, cost_bytes)
+            self.reads(session)
 
-    # Queues whose drop is being written.
+    def reads(self, session: Session) -> None:
+        """Notes that the transport could send something now: the session reads."""
+        if session.paused:
+            reads(self.registry, session)
+
+    # Queues that are here, and those whose drop is being written.
+
+    def part_here(self, name: bytes) -> bytes | None:
+        """See Registry.part_here."""
+        return self.registry.part_here(name)
+
+    def is_awaited(self, name: bytes) -> bool:
+        """Returns whether a session waits to attach a queue of this name, which cannot be consumed now."""
+        return name in self.registry.awaited
+
+    def is_ending(self, queue_id: bytes) -> bool:
+        """Returns whether a record is being written that drops the transient queue, as nothing consumed it."""
+        return queue_id in self.registry.transients.ending
 
     def is_consumed(self, name: bytes) -> bool:
         """Returns whether a session has attached the queue, or has pulled messages of it that are not acked."""
@@ -130,7 +178,7 @@ class Dispatcher:
         for name in dict.fromkeys(names):
             if not ending[name]:
                 del ending[name]
-                if name in self.registry.awaited and self.registry.part_here(name) is not None:
+                if self.is_awaited(name) and self.part_here(name) is not None:
                     self.attaching.created(name)
 
     def divide_owed(self, sessions: Sequence[Session]) -> None:
@@ -147,13 +195,9 @@ class Dispatcher:
         """See Growing.live."""
         self.growing.live(live)
 
-    def consumed_of_key(self, key_id: bytes) -> int:
-        """Returns how many of a key's queues are consumed now. Of more than CONSUMED_COUNTED_MAX, those count too that
-        are not, while their messages wait to be given again, or for their copies."""
-        streams = self.registry.by_key.get(key_id, {})
-        if len(streams) > CONSUMED_COUNTED_MAX:
-            return len(streams)
-        return sum(stream.feed.consumed for stream in streams.values())
+    def consumed_of_key(self, key_id: bytes, queues: int) -> int:
+        """See Registry.consumed_of_key."""
+        return self.registry.consumed_of_key(key_id, queues)
 
     def live_directly(self, live: LiveChunk, queue_id: bytes) -> bool:
         """Gives a live chunk to a queue whose direct key keeps nothing. Returns whether the queue is consumed now."""

@@ -21,16 +21,16 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.left_clock import LeftClock
 from shoal_slice_node.core.dispatch.letter_lines import LetterLines
 from shoal_slice_node.core.limits import (
+    FAREWELL_LETTER_BYTES_OPENED,
+    FAREWELL_LETTER_REFUSED_MS,
+    FAREWELL_LETTERS_PER_RECORD_MAX,
+    FAREWELL_LETTERS_PER_ROUND_MS,
+    FAREWELL_LETTERS_PER_STEP,
+    FAREWELL_LETTERS_WAITING_MAX,
+    FAREWELL_LINES_FORGOTTEN_MAX,
+    FAREWELL_LINES_FORGOTTEN_MS,
     LETTER_AGAIN_MS,
     LETTER_AGAIN_MS_MAX,
-    LETTER_BYTES_OPENED,
-    LETTER_LINES_FORGOTTEN_MAX,
-    LETTER_LINES_FORGOTTEN_MS,
-    LETTER_REFUSED_MS,
-    LETTERS_PER_RECORD_MAX,
-    LETTERS_PER_ROUND_MS,
-    LETTERS_PER_STEP,
-    LETTERS_WAITING_MAX,
 )
 from shoal_slice_node.core.rows.farewell_row import (
     LETTER,
@@ -161,7 +161,7 @@ class _Round:
         """Notes that all letters were looked at. Letters that are made later do not put the next round off."""
         if not self._is_over:
             self._is_over = True
-            rest_ms = self._looked_at // LETTERS_PER_ROUND_MS
+            rest_ms = self._looked_at // FAREWELL_LETTERS_PER_ROUND_MS
             self._next_ms = now_ms + max(LETTER_AGAIN_MS_MAX, rest_ms)
             self._soon_ms = now_ms + max(LETTER_AGAIN_MS, rest_ms)
 
@@ -178,10 +178,11 @@ class FarewellLetters:
 
     It goes round: it lines up letter after letter as they lie in the table, and passes over those whose key takes none
     now. Of a line that fails it keeps one letter, so that its key is tried again; the others lie on disk, and the next
-    round finds them. If more than LETTERS_WAITING_MAX keys take none, it forgets lines that pause, some at a time.
+    round finds them. If more than FAREWELL_LETTERS_WAITING_MAX keys take none, it forgets lines that pause, some at a
+    time.
 
-    A key at its capacity refuses letters. One that did so for LETTER_REFUSED_MS, and took none, has no more patience
-    from here: each letter that it refuses then ends. `ended`: how many did.
+    A key at its capacity refuses letters. One that did so for FAREWELL_LETTER_REFUSED_MS, and took none, has no more
+    patience from here: each letter that it refuses then ends. `ended`: how many did.
 
     `now_ms`, here and below: the time of a clock that only grows."""
 
@@ -202,7 +203,7 @@ class FarewellLetters:
         self._known: set[bytes] = set()
         """The row keys of these, and of those that are to be taken away."""
         self._refusing: OrderedDict[bytes, int] = OrderedDict()
-        """Keys at their capacity, and since when they refuse all letters. At most LETTERS_WAITING_MAX."""
+        """Keys at their capacity, and since when they refuse all letters. At most FAREWELL_LETTERS_WAITING_MAX."""
         self._over: deque[bytes] = deque()
         """Row keys of letters that are where they belong, or ended."""
         self._proposed: list[bytes] = []
@@ -213,7 +214,7 @@ class FarewellLetters:
         if self._lines.ready(now_ms):
             return True
         if self._more:
-            return self._lines.items < LETTERS_WAITING_MAX or self._may_forget(now_ms)
+            return self._lines.items < FAREWELL_LETTERS_WAITING_MAX or self._may_forget(now_ms)
         return self._passed and self._round.may_begin(now_ms)
 
     def note(self) -> None:
@@ -223,8 +224,8 @@ class FarewellLetters:
     def take(self, now_ms: int) -> FarewellLetter | None:
         """Returns the next letter to send; None: there is none, or none found in this step. `sent` or `not_sent` must
         be called for it."""
-        table, left_bytes = self._state.tables.farewell, LETTER_BYTES_OPENED
-        for _ in range(LETTERS_PER_STEP):
+        table, left_bytes = self._state.tables.farewell, FAREWELL_LETTER_BYTES_OPENED
+        for _ in range(FAREWELL_LETTERS_PER_STEP):
             left_bytes -= self._line_up_next(now_ms)
             found = self._lines.take(now_ms)
             if found is not None:
@@ -246,7 +247,7 @@ class FarewellLetters:
                 return 0
             self._position, self._more, self._passed = LETTER, True, False
             self._round.begin()
-        if self._lines.items >= LETTERS_WAITING_MAX:
+        if self._lines.items >= FAREWELL_LETTERS_WAITING_MAX:
             if not self._may_forget(now_ms):
                 return 0
             self._forget_left -= 1
@@ -272,7 +273,7 @@ class FarewellLetters:
         if self._lines.ready(now_ms):
             return False
         if now_ms >= self._forget_ms:
-            self._forget_ms, self._forget_left = now_ms + LETTER_LINES_FORGOTTEN_MS, LETTER_LINES_FORGOTTEN_MAX
+            self._forget_ms, self._forget_left = now_ms + FAREWELL_LINES_FORGOTTEN_MS, FAREWELL_LINES_FORGOTTEN_MAX
         return self._forget_left > 0
 
     def _forget(self, items: list[tuple[bytes, bytes]]) -> None:
@@ -302,16 +303,16 @@ class FarewellLetters:
 
     def _refused_too_long(self, key: bytes, now_ms: int) -> bool:
         since_ms = self._refusing.setdefault(key, now_ms)
-        if len(self._refusing) > LETTERS_WAITING_MAX:
+        if len(self._refusing) > FAREWELL_LETTERS_WAITING_MAX:
             self._refusing.popitem(last=False)
-        return now_ms - since_ms >= LETTER_REFUSED_MS
+        return now_ms - since_ms >= FAREWELL_LETTER_REFUSED_MS
 
     def arrived(self) -> list[Farewell]:
         """Returns some letters that are where they belong, or ended, for one record to take away. No record may be
         under way."""
         over = self._over
         self._known.difference_update(self._proposed)  # The last record took these away.
-        self._proposed = [over.popleft() for _ in range(min(len(over), LETTERS_PER_RECORD_MAX))]
+        self._proposed = [over.popleft() for _ in range(min(len(over), FAREWELL_LETTERS_PER_RECORD_MAX))]
         table = self._state.tables.farewell
         found = ((row_key, table.get(row_key)) for row_key in self._proposed)
         return [Farewell(row_key, b"", decode_letter(row).key) for row_key, row in found if row is not None]

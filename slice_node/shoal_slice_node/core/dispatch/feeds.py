@@ -24,6 +24,7 @@ class Attachment:
 
     __slots__ = (
         "_left",
+        "_paused",
         "_pulls",
         "body_bytes",
         "feed",
@@ -51,7 +52,8 @@ class Attachment:
         self.lease: Lease | None = None
         """What it is given now joins this lease, in a queue with an ack timeout."""
         self.unsent: dict[bytes, list[tuple[int, int]]] | None = None
-        """Once it is detached: by key id, what was on its way to it and was taken back."""
+        """By key id, what was on its way to it and was taken back, as it was detached or did not read, and is out."""
+        self._paused = False
         self._left = False
         """It was detached, and gets nothing more."""
         self._pulls = 0
@@ -60,7 +62,16 @@ class Attachment:
     @property
     def window_open(self) -> bool:
         """Returns whether the window has room for one message: its last may exceed it in bytes."""
-        return self.messages < self.window_messages and self.body_bytes < self.window_bytes
+        return self.messages < self.window_messages and self.body_bytes < self.window_bytes and not self._paused
+
+    @property
+    def attached(self) -> bool:
+        """Returns whether it is neither detached, nor are its session and its queue gone."""
+        return not (self._left or self.session.closed or self.feed.gone)
+
+    def pause(self, paused: bool) -> None:
+        """Notes whether it is to be given nothing. Only its session calls this."""
+        self._paused = paused
 
     def room_for(self, messages: int, body_bytes: int) -> int:
         """Returns for how many of a chunk's messages the window has room; it is open. Of bytes, each message counts
@@ -95,11 +106,15 @@ class Attachment:
         self.lease = lease
 
     def note_unsent(self, key_id: bytes, first: int, to: int) -> None:
-        """Notes what does not reach it, as it was detached. Once nothing of it is out, nothing need be known."""
+        """Notes what does not reach it. Once nothing of it is out, nothing need be known."""
         if self.messages:
             if self.unsent is None:
                 self.unsent = {}
             self.unsent.setdefault(key_id, []).append((first, to))
+
+    def take_unsent(self, key_id: bytes) -> list[tuple[int, int]]:
+        """Returns what it was not sent of a key, and forgets it."""
+        return [] if self.unsent is None else self.unsent.pop(key_id, [])
 
     def end_lease(self) -> None:
         """Notes that nothing more joins its lease."""

@@ -5,20 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from shoal_slice_node.core.apply.expiry import is_over
+from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.undone import Undone, undone
 from shoal_slice_node.core.dispatch.feeds import Attachment
-from shoal_slice_node.core.dispatch.gaps import DROPPED, EXPIRED, pass_over
-from shoal_slice_node.core.dispatch.leases import Lease
+from shoal_slice_node.core.dispatch.gaps import DROPPED, EXPIRED, LeaseOf, pass_over
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, OpenedChunks, RecentChunks
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import EXPIRED_PER_GAP_MAX, PARCEL_BYTES_MAX, PUMP_TURN_LOOKS
 from shoal_slice_node.core.rows.key_row import KeyRow
-
-LeaseOf = Callable[[Attachment], Lease | None]
-"""Returns the lease under which the attachment gets the next part; None: it has it until its session ends."""
 
 Give = Callable[[Stream, Attachment, ChunkPart], None]
 GiveRun = Callable[[Stream, Attachment, Sequence[ChunkPart]], int]
@@ -96,7 +92,7 @@ def fill(
         stream.forget_returned()
         return True
     key = found[1]
-    if stream.cursor < key.low and not _pass_below(registry, stream, key, pick, give, budget):
+    if stream.cursor < key.low and not _pass_below(registry, stream, key, pick, give, budget, lease_of):
         return False
     rows = LogRows(state.tables.log, key)
     filling = _Filling(registry, rows, stream, key, pick, give, budget, lease_of, give_run)
@@ -110,16 +106,19 @@ def fill(
     return caught_up
 
 
-def _pass_below(registry: Registry, stream: Stream, key: KeyRow, pick: Pick, give: Give, budget: Budget) -> bool:
+def _pass_below(
+    registry: Registry, stream: Stream, key: KeyRow, pick: Pick, give: Give, budget: Budget, lease_of: LeaseOf
+) -> bool:
     """Passes over what the key does not keep any more. Returns False if a consumer is to be told and none has room."""
     low = min(key.low, stream.end or key.low)
     if stream.cursor < low:
         why = DROPPED if key.options.drops_oldest else EXPIRED
-        if not pass_over(registry, stream, stream.cursor, low, why, pick, budget.telling(give)):
+        changed = pass_over(registry, stream, stream.cursor, low, why, pick, budget.telling(give), lease_of)
+        if changed is None:
             budget.looks -= 1
             return False
-        budget.given += 1
-        budget.rows -= 1
+        budget.given += changed
+        budget.rows -= changed
     return True
 
 
@@ -147,7 +146,7 @@ class _Filling:
         self._registry = registry
         self._recent: RecentChunks = registry.recent
         self._opened: OpenedChunks = registry.opened
-        self._now_ms = registry.time_ms
+        self._wall_ms = registry.expiry_ms
         self._lease_of = lease_of
         self._give_run = give_run
 
@@ -156,7 +155,7 @@ class _Filling:
         while stream.returned:
             first, to, times = stream.returned[0]
             for found in self._undone(first, to):
-                if is_over(found.stored.header, self._now_ms):
+                if has_expired(found.stored.header.expires_ms, self._wall_ms):
                     if not self._pass_expired(found, to):
                         return False
                     break  # What is to be given again is another list now.
@@ -176,7 +175,7 @@ class _Filling:
             return False
         while stream.next < end:
             for found in self._undone(stream.next, end):
-                if is_over(found.stored.header, self._now_ms):
+                if has_expired(found.stored.header.expires_ms, self._wall_ms):
                     if not self._pass_expired(found, end):
                         return False
                     break  # Done ranges may have been added.
@@ -202,14 +201,14 @@ class _Filling:
         stream, budget, to = self._stream, self._budget, found.to
         for _ in range(EXPIRED_PER_GAP_MAX):
             stored = self._rows.at(to) if to < end else None
-            if stored is None or not is_over(stored.header, self._now_ms):
+            if stored is None or not has_expired(stored.header.expires_ms, self._wall_ms):
                 break
             to = min(stored.end, end)
             budget.rows -= 1
-        if not pass_over(self._registry, stream, found.low, to, EXPIRED, self._pick, budget.telling(self._give)):
+        give = budget.telling(self._give)
+        passed = pass_over(self._registry, stream, found.low, to, EXPIRED, self._pick, give, self._lease_of)
+        if passed is None:
             return False
-        if stream.next < to:
-            stream.give_on_from(to)
         budget.given += 1
         budget.rows -= 1
         self.count_reading()
@@ -222,7 +221,7 @@ class _Filling:
             part = self._recent.get(stream.key_id, stream.next)
             if part is None or part.to > end or part.to - part.low > min(budget.messages, stream.messages_allowed):
                 break
-            if 0 < part.expires_ms <= self._now_ms:
+            if has_expired(part.expires_ms, self._wall_ms):
                 break
             messages, body_bytes = part.to - part.low, part.body_bytes
             attachment = self._pick(messages - 1, body_bytes - body_bytes // messages)
@@ -250,7 +249,7 @@ class _Filling:
         offset = first
         while offset < last and body_bytes > 0 and rows > 0 and chunk_bytes > 0:
             part = get(key_id, offset)
-            if part is None or part.to > last or 0 < part.expires_ms <= self._now_ms:
+            if part is None or part.to > last or has_expired(part.expires_ms, self._wall_ms):
                 break
             if part.body_bytes > body_bytes and part.to - part.low > 1:
                 break
@@ -280,7 +279,7 @@ class _Filling:
             return
         given = to  # This holds if none of it is kept any more.
         for found in self._undone(first, to):
-            if is_over(found.stored.header, self._now_ms):
+            if has_expired(found.stored.header.expires_ms, self._wall_ms):
                 self._pass_run(found, found.to)
                 return
             given = self._give_part(found, self._times(found) if again is None else again.times, 1)

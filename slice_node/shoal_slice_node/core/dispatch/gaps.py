@@ -1,8 +1,9 @@
 """Passes over messages that a binding still had to get and that are gone, and tells one of its consumers of the gap.
 
 A key's low may rise above cursors, and nothing tells the bindings. A stream that lacks something is lagging, so it
-meets the gap when its log is read: no work is done for bindings that had passed. What is passed over is done, as if it
-were acked: the next flush says so in the tables. Not here: why a key gave messages up (apply/key_options).
+meets the gap when its log is read: no work is done for bindings that had passed. A gap is out until the parcel that
+tells of it has left, then it is done: one that waits for a session which ends is told to another. Not here: why a key
+gave messages up (apply/key_options).
 """
 
 from __future__ import annotations
@@ -12,10 +13,16 @@ from typing import Final
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch.feeds import Attachment
+from shoal_slice_node.core.dispatch.leases import Lease
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.stretches import GAP
+from shoal_slice_node.core.dispatch.unsent import unsent
 from shoal_slice_node.core.limits import GAPS_AT_ONCE_MAX
+
+LeaseOf = Callable[[Attachment], Lease | None]
+"""Returns the lease under which the attachment gets the next part; None: it has it until its session ends."""
 
 Tell = Callable[[Stream, Attachment, ChunkPart], None]
 """Tells an attachment of a gap, which has the form of a part (`_gap`)."""
@@ -25,26 +32,55 @@ EXPIRED: Final[int] = wire.GAP_REASON_EXPIRED
 
 
 def pass_over(
-    registry: Registry, stream: Stream, first: int, to: int, why: int, pick: Callable[[], Attachment | None], tell: Tell
-) -> bool:
-    """Passes over first <= o < to. Messages that are out end too; the consumer that has them knows them. Returns False,
-    and nothing has changed, if a consumer is to be told and none has room."""
+    registry: Registry,
+    stream: Stream,
+    first: int,
+    to: int,
+    why: int,
+    pick: Callable[[], Attachment | None],
+    tell: Tell,
+    lease_of: LeaseOf,
+) -> bool | None:
+    """Passes over first <= o < to. Messages that consumers were sent are done: they know them. Those that wait to be
+    sent stay out, as they still come. Of all others, one consumer is told. Returns whether anything has changed; None:
+    a consumer is to be told and none has room."""
     lost = stream.undelivered(first, to)
-    if lost:
-        attachment = pick()
-        if attachment is None:
-            return False
+    attachment = pick() if lost else None
+    if lost and attachment is None:
+        return None
+    registry.returns.acked_by_change(stream, first, to)
+    stream.forget_returned(first, to)
+    if stream.next < to:
+        stream.give_on_from(to)
+    ended = _end_sent(registry, stream, first, to)
+    if attachment is not None:
+        lease = lease_of(attachment)
+        for low, high in lost:
+            stream.give(low, high, 0, attachment, GAP, lease)
+            if lease is not None:
+                lease.take(stream, high - low)
         if len(lost) > GAPS_AT_ONCE_MAX:
             lost[GAPS_AT_ONCE_MAX - 1 :] = [(lost[GAPS_AT_ONCE_MAX - 1][0], to)]
         for low, high in lost:
             tell(stream, attachment, _gap(stream.key, low, high, why))
-    registry.returns.acked_by_change(stream, first, to)
-    for holder in stream.pass_over(first, to):
+    return ended or bool(lost)
+
+
+def _end_sent(registry: Registry, stream: Stream, first: int, to: int) -> bool:
+    """Notes that what sessions were sent of first <= o < to is done. Returns whether there was any."""
+    ended = False
+    for holder, low, high in stream.held(first, to):
+        not_sent = unsent(holder, stream)
+        for begin, end in [(low, high)] if not_sent is None else not_sent.gaps(low, high):
+            ended = True
+            stream.settle(holder, begin, end)
         registry.has_room_again(holder.session)
-    registry.note_done(stream)
-    return True
+        registry.end_pull_without_messages(holder)
+    if ended:
+        registry.note_done(stream)
+    return ended
 
 
 def _gap(key: bytes, first: int, to: int, why: int) -> ChunkPart:
-    """Returns a gap in the form of a part: without a chunk, and `times` is the reason, below 0."""
-    return ChunkPart(key, first, first, to, 0, 0, b"", -why)
+    """Returns a gap in the form of a part, without a chunk."""
+    return ChunkPart(key, first, first, to, 0, 0, b"", 0, gap=why)

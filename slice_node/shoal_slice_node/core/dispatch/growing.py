@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from shoal_slice_node.core.apply.effects import Grown
+from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.dispatch.feeds import Attachment
 from shoal_slice_node.core.dispatch.live import LiveChunk, give_live
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
@@ -122,7 +123,7 @@ class Growing:
         if spread.chunks:
             grown = spread.grown = spread.chunks.popleft()
             self._count(spread, -len(grown.chunk) - GROWTH_BYTES)
-            if isinstance(grown, Grown) and 0 < grown.expires_ms <= self._registry.time_ms:
+            if isinstance(grown, Grown) and has_expired(grown.expires_ms, self._registry.expiry_ms):
                 spread.grown = None  # It expired while it waited: streams meet it in the log.
         elif spread.sweep:
             spread.grown, spread.sweep = None, False
@@ -153,7 +154,7 @@ class Growing:
         registry = self._registry
         shares = registry.shares
         to = first + messages
-        slot = (key_id, first, to, 0, 0)
+        slot = (key_id, first, to, 0, 0, 0)
         more, more_bytes = messages - 1, body_bytes - body_bytes // messages  # All but the last message.
         for stream in streams:
             if stream.lagging or stream.next != first:

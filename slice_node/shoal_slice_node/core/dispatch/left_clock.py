@@ -3,7 +3,7 @@
 The time of a queue begins when the last session leaves it, or when the owner says so; with a new leader all times begin
 anew. They are counted by the node's own clock, which only grows, so nothing ends early.
 
-Up to TRANSIENTS_LEFT_MAX queues have a time of their own. Queues beyond them share times: the time when a queue was
+Up to LEFT_TIMES_MAX queues have a time of their own. Queues beyond them share times: the time when a queue was
 left last is noted in one of many slots, by the queue's number. Of the queues of one slot each counts as left when the
 last of them was: it ends later, never earlier. Walks over a table, in bounded turns, find these queues, and those that
 were there before this leader; they are repeated, with rests, as long as some have no time of their own. So memory has a
@@ -19,14 +19,14 @@ from itertools import islice
 from typing import Protocol
 
 from shoal_slice_node.core.limits import (
-    EXPIRED_PER_RECORD_MAX,
     FAREWELLS_BYTES_PER_RECORD,
+    LEFT_PER_RECORD_MAX,
+    LEFT_SLOTS,
     LEFT_STALE_MAX,
-    TRANSIENT_SLOTS,
-    TRANSIENT_WALK_REST_MS,
-    TRANSIENTS_LEFT_MAX,
-    TRANSIENTS_PER_TURN,
-    TRANSIENTS_TIMED_PER_TURN,
+    LEFT_TIMED_PER_TURN,
+    LEFT_TIMES_MAX,
+    LEFT_WALK_REST_MS,
+    LEFT_WALKED_PER_TURN,
 )
 
 
@@ -112,13 +112,13 @@ class LeftClock:
 
     def _time_fresh(self, now_ms: int) -> None:
         """Gives some queues that were left their times."""
-        for queue_id in list(islice(self._fresh, TRANSIENTS_TIMED_PER_TURN)):
+        for queue_id in list(islice(self._fresh, LEFT_TIMED_PER_TURN)):
             end_ms = now_ms + self._fresh.pop(queue_id) * 1000
             if self._queues.is_consumed(queue_id):
                 continue
             if queue_id in self._ends:
                 self._ends[queue_id] = end_ms
-            elif len(self._ends) < TRANSIENTS_LEFT_MAX:
+            elif len(self._ends) < LEFT_TIMES_MAX:
                 self._time(queue_id, end_ms)
             else:
                 self._left.note(queue_id, now_ms)
@@ -138,7 +138,7 @@ class LeftClock:
         queues = self._queues
         due: list[bytes] = []
         looked = 0
-        for queue_id in list(islice(queues.ids(self._position), TRANSIENTS_PER_TURN)):
+        for queue_id in list(islice(queues.ids(self._position), LEFT_WALKED_PER_TURN)):
             if self._left_bytes <= 0:
                 return due
             looked += 1
@@ -149,14 +149,14 @@ class LeftClock:
             end_ms = self._left.time_ms(queue_id) + seconds * 1000
             if end_ms <= now_ms:
                 self._take(queue_id, due)
-            elif len(self._ends) < TRANSIENTS_LEFT_MAX // 2:
+            elif len(self._ends) < LEFT_TIMES_MAX // 2:
                 self._time(queue_id, end_ms)
             else:
                 self._again = True
-        if looked < TRANSIENTS_PER_TURN:
+        if looked < LEFT_WALKED_PER_TURN:
             self._walking, self._again = self._again, False
             self._position = b""
-            self._next_walk_ms = now_ms + TRANSIENT_WALK_REST_MS
+            self._next_walk_ms = now_ms + LEFT_WALK_REST_MS
         return due
 
     def _take(self, queue_id: bytes, due: list[bytes]) -> None:
@@ -166,8 +166,8 @@ class LeftClock:
     def _take_due(self, now_ms: int, due: list[bytes]) -> None:
         """Adds to `due` queues whose own time is over."""
         line, ends = self._line, self._ends
-        for _ in range(TRANSIENTS_TIMED_PER_TURN):
-            if not line or line[0][0] > now_ms or len(due) >= EXPIRED_PER_RECORD_MAX or self._left_bytes <= 0:
+        for _ in range(LEFT_TIMED_PER_TURN):
+            if not line or line[0][0] > now_ms or len(due) >= LEFT_PER_RECORD_MAX or self._left_bytes <= 0:
                 return
             queue_id = line[0][1]
             end_ms = ends.get(queue_id)
@@ -200,11 +200,11 @@ class _LeftTimes:
     def note(self, queue_id: bytes, now_ms: int) -> None:
         """Notes that the queue was left now. Queues are numbered one after the other, so few share a slot."""
         if self._slots is None:
-            self._slots = array("Q", bytes(8 * TRANSIENT_SLOTS))
-        self._slots[int.from_bytes(queue_id, "big") % TRANSIENT_SLOTS] = now_ms
+            self._slots = array("Q", bytes(8 * LEFT_SLOTS))
+        self._slots[int.from_bytes(queue_id, "big") % LEFT_SLOTS] = now_ms
 
     def time_ms(self, queue_id: bytes) -> int:
         """Returns the time when the queue was left, or a later one."""
         if self._slots is None:
             return self._begin_ms
-        return max(self._begin_ms, self._slots[int.from_bytes(queue_id, "big") % TRANSIENT_SLOTS])
+        return max(self._begin_ms, self._slots[int.from_bytes(queue_id, "big") % LEFT_SLOTS])

@@ -15,14 +15,14 @@ from typing import Final, NamedTuple
 
 from shoal_contract.limits import PRODUCER_BYTES
 from shoal_slice_node.core.apply.dead_letters import Death, copy_of
-from shoal_slice_node.core.apply.expiry import is_over
+from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.letter_lines import LetterLines
 from shoal_slice_node.core.dispatch.originals import Originals
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Resting
 from shoal_slice_node.core.dispatch.undecided import split
-from shoal_slice_node.core.limits import LETTER_BYTES_OPENED, LETTERS_LOOKED_AT, LETTERS_OF_A_STRETCH
+from shoal_slice_node.core.limits import DEAD_LETTER_BYTES_OPENED, DEAD_LETTERS_LOOKED_AT, DEAD_LETTERS_OF_A_STRETCH
 
 FIRST_SEQUENCE: Final = 1
 """The number of a letter's publish. One that was refused is followed by one with the next number."""
@@ -63,8 +63,8 @@ class Letters:
     def take(self, now_ms: int) -> Letter | None:
         """Returns the next letter to send; None: there is none, or none found in this step. `sent` or `not_sent` must
         be called for it."""
-        left, opened_bytes = LETTERS_LOOKED_AT, self._originals.opened_bytes
-        while left > 0 and self._originals.opened_bytes - opened_bytes < LETTER_BYTES_OPENED:
+        left, opened_bytes = DEAD_LETTERS_LOOKED_AT, self._originals.opened_bytes
+        while left > 0 and self._originals.opened_bytes - opened_bytes < DEAD_LETTER_BYTES_OPENED:
             left -= 1
             found = self._lines.take(now_ms)
             if found is None:
@@ -89,7 +89,7 @@ class Letters:
         if middle == resting.to:
             return resting
         one, others = split(stream, resting, middle)
-        wait = self._lines.add if middle % LETTERS_OF_A_STRETCH == 0 else self._lines.add_first
+        wait = self._lines.add if middle % DEAD_LETTERS_OF_A_STRETCH == 0 else self._lines.add_first
         wait(_key_of(stream), (stream, others))
         return one
 
@@ -104,8 +104,8 @@ class Letters:
             self._retry(stream, resting)
             return None
         death = Death(_key_of(stream), feed.name, stream.key, offset, resting.times, resting.reason)
-        over = is_over(stored.header, self._state.time_ms)
-        copy = None if over else copy_of(stored.opened(), offset - stored.first, death)
+        expired = has_expired(stored.header.expires_ms, self._state.time_ms)
+        copy = None if expired else copy_of(stored.opened(), offset - stored.first, death)
         if copy is None:
             self._done(stream, resting)
             return None

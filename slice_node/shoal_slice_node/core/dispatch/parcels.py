@@ -13,14 +13,16 @@ from shoal_slice_node.core.limits import (
     PARCEL_OVERHEAD_BYTES,
 )
 
-Slot = tuple[bytes, int, int, int, int]
-"""Key id, first offset, end offset, times delivered before, and a count. The count is one more if a stream may not join
-the last parcel, because that parcel leaves before one that the stream is in already."""
+Slot = tuple[bytes, int, int, int, int, int]
+"""Key id, first offset, end offset, times delivered before, why it is a gap (0: it is none), and a count. The count is
+one more if a stream may not join the last parcel, because that parcel leaves before one that the stream is in already.
+"""
 
 
 class Parcel:
-    """Carries one chunk, or a part of one, to a session: once, for all of the session's queues. `first` 0: it is a live
-    chunk, without offsets. `times` below 0: it is a gap, and its handles do not get these messages (gaps.py).
+    """Carries one chunk, or a part of one, to a session: once, for all of the session's queues. `is_live`: it is a live
+    chunk, without offsets. `gap`: it is a gap, for this reason, and its handles do not get these messages (gaps.py); 0:
+    it is none.
 
     `number` grows in the order in which parcels leave; 0: it does not wait for a session. `_ordered`: so many of the
     first handles ascend.
@@ -31,7 +33,9 @@ class Parcel:
         "chunk",
         "expires_ms",
         "first",
+        "gap",
         "handles",
+        "is_live",
         "key",
         "low",
         "number",
@@ -51,7 +55,11 @@ class Parcel:
         times: int,
         number: int = 0,
         expires_ms: int = 0,
+        gap: int = 0,
+        is_live: bool = False,
     ) -> None:
+        self.gap = gap
+        self.is_live = is_live
         self.expires_ms = expires_ms
         self.key = key
         self.first = first
@@ -110,22 +118,22 @@ class Parcel:
 
     @property
     def is_gap(self) -> bool:
-        return self.times < 0
+        return self.gap != 0
 
     @property
-    def has_messages(self) -> bool:
-        """Returns whether its handles have its messages out until they are acked."""
-        return self.first > 0 and self.times >= 0
+    def is_owed(self) -> bool:
+        """Returns whether its handles have its messages out until they are acked, or its gap until they are told."""
+        return not self.is_live
 
     def expired(self) -> Parcel:
         """Returns the gap that is told in the place of the messages."""
-        gap = Parcel(self.key, self.low, self.low, self.to, b"", 0, -wire.GAP_REASON_EXPIRED)
+        gap = Parcel(self.key, self.low, self.low, self.to, b"", 0, 0, gap=wire.GAP_REASON_EXPIRED)
         gap.handles = self.handles
         return gap
 
     def to_gap(self) -> wire.Gap:
         """Returns the gap that it is."""
-        why = wire.GapReason.ValueType(-self.times)
+        why = wire.GapReason.ValueType(self.gap)
         return wire.Gap(key=self.key, first=self.first, to=self.to, why=why, handles=self.handles)
 
     def to_wire(self) -> wire.Delivery:
@@ -138,6 +146,6 @@ class Parcel:
             handles=self.handles,
             redelivered=self.times,
             low=self.low,
-            live=not self.first,
+            live=self.is_live,
             expires_ms=self.expires_ms,
         )

@@ -76,9 +76,11 @@ class Puller:
         lease = Lease(attachment, lease_ms, now_ms + lease_ms) if lease_ms else None
         attachment.begin_pull()
         try:
-            parcels = yield from self._take(feed, attachment, terms, lease)
+            parcels, gaps = yield from self._take(feed, attachment, terms, lease)
         finally:
             attachment.end_pull()
+        for key_id, first, to in () if session.closed else gaps:
+            self._dispatcher.acks.was_told(attachment, key_id, first, to)
         self._state.counters.deliveries += sum(parcel.to - parcel.low for parcel in parcels if not parcel.is_gap)
         if lease is not None and lease.messages:
             self.leases.add(lease)
@@ -89,12 +91,16 @@ class Puller:
 
     def _take(
         self, feed: Feed, attachment: Attachment, terms: PullTerms, lease: Lease | None
-    ) -> Generator[None, None, list[Parcel]]:
+    ) -> Generator[None, None, tuple[list[Parcel], list[tuple[bytes, int, int]]]]:
+        """Returns what was taken, and which of it are gaps: key id, first offset, end offset."""
         parcels: list[Parcel] = []
+        gaps: list[tuple[bytes, int, int]] = []
 
-        def give(_: Stream, __: Attachment, part: ChunkPart) -> None:
+        def give(stream: Stream, __: Attachment, part: ChunkPart) -> None:
             of_chunk = part.key, part.first, part.low, part.to, part.chunk, part.time_ms
-            parcels.append(Parcel(*of_chunk, part.times, expires_ms=part.expires_ms))
+            parcels.append(Parcel(*of_chunk, part.times, expires_ms=part.expires_ms, gap=part.gap))
+            if part.gap:
+                gaps.append((stream.key_id, part.first, part.to))
 
         messages, chunk_bytes = terms.messages_max or PULL_MESSAGES_MAX, terms.bytes_max or PULL_BYTES_MAX
         looked_at, registry, gap_bytes = 0, self._dispatcher.registry, PULL_GAPS_BYTES_MAX
@@ -115,4 +121,4 @@ class Puller:
             if not budget.spent and not feed.loading:
                 break
             yield
-        return parcels
+        return parcels, gaps

@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterator, Sized
 from functools import partial
 from typing import NamedTuple
 
+from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
 from shoal_slice_node.core.dispatch.attaching import Attaching
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.filling import Budget, fill
 from shoal_slice_node.core.dispatch.growing import Growing
+from shoal_slice_node.core.dispatch.pausing import resume
 from shoal_slice_node.core.dispatch.registry import Registry, stretches_of
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import (
@@ -34,13 +36,14 @@ class _Kind(NamedTuple):
 class Pump:
     """Gives turns to the kinds of work."""
 
-    def __init__(self, registry: Registry, growing: Growing, attaching: Attaching) -> None:
+    def __init__(self, registry: Registry, growing: Growing, attaching: Attaching, acks: AcksInFlight) -> None:
         self._registry = registry
         self._kinds = (
             _Kind(registry.ready, self._fill_turn),
             _Kind(growing.spreads, partial(growing.turn, PUMP_TURN_HANDLES)),
             _Kind(attaching.returning, partial(attaching.return_turn, PUMP_TURN_HANDLES)),
             _Kind(registry.timeouts.ending, partial(registry.timeouts.turn, PUMP_TURN_HANDLES)),
+            _Kind(acks.told, partial(acks.told_turn, PUMP_TURN_HANDLES)),
             _Kind(registry.roomy, self._room_turn),
             _Kind(attaching.loading, partial(attaching.load_turn, PUMP_TURN_BINDINGS)),
             _Kind(attaching.closing, partial(attaching.close_turn, PUMP_TURN_BINDINGS)),
@@ -88,6 +91,7 @@ class Pump:
 
     def _room_turn(self) -> None:
         session, _ = self._registry.roomy.popitem(last=False)
+        resume(self._registry, session, PUMP_TURN_BINDINGS)
         self._registry.serve_stalled(session, PUMP_TURN_BINDINGS)
 
     def _forget_turn(self) -> None:

@@ -19,7 +19,7 @@ from shoal_slice_node.core.limits import OPENED_CHUNKS_BYTES_MAX, RECENT_CHUNKS_
 
 class ChunkPart(NamedTuple):
     """Holds the offsets low <= o < to of the chunk at `first`, for one attachment; `chunk` may have been cut to
-    them. `times` below 0: they are a gap (gaps.py)."""
+    them. `gap`: they are a gap (gaps.py), for this reason; 0: they are messages."""
 
     key: bytes
     first: int
@@ -30,6 +30,7 @@ class ChunkPart(NamedTuple):
     chunk: bytes
     times: int
     expires_ms: int = 0
+    gap: int = 0
 
 
 class RecentChunks:

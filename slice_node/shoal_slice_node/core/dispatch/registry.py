@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from shoal_contract.options import DURABLE, QueueOptions
 from shoal_slice_node.core.apply.state import State
@@ -17,6 +17,7 @@ from shoal_slice_node.core.dispatch.farewells import Farewells
 from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
 from shoal_slice_node.core.dispatch.leases import LeaseClock
 from shoal_slice_node.core.dispatch.parcels import Parcel
+from shoal_slice_node.core.dispatch.presence import Presence
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, OpenedChunks, RecentChunks
 from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -25,6 +26,7 @@ from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.timeouts import Timeouts
 from shoal_slice_node.core.dispatch.transients import Transients
 from shoal_slice_node.core.limits import (
+    CONSUMED_COUNTED_MAX,
     DELIVERED_MARKS_MAX,
     EXCLUSIVES_REMEMBERED_MAX,
     FEED_BYTES,
@@ -44,16 +46,6 @@ class _Mark(NamedTuple):
 
     cursor: int
     to: int
-
-
-class Presence(Protocol):
-    """Says what those that watch presence hear of."""
-
-    def attached(self, queue_id: bytes, now: bool) -> None:
-        """Hears that the first session attached a queue, or that the last one left it."""
-
-    def consumed(self, key: bytes) -> None:
-        """Hears that other queues of a key are consumed than before."""
 
 
 class Registry:
@@ -76,7 +68,9 @@ class Registry:
         self.recent = RecentChunks()
         self.opened = OpenedChunks()
         self.ending: Counter[bytes] = Counter()
-        self._time_ms = 0
+        self.unconsumed: set[Feed] = set()
+        """Feeds that no session consumes: messages of theirs rest, or acks are on their way to the tables."""
+        self._wall_ms = 0
         self._note_done: Callable[[Stream], None] = lambda stream: None
         self._presence: Presence | None = None
         """Those that watch presence; None while none do."""
@@ -100,13 +94,13 @@ class Registry:
         return None if queue_id in self.transients.ending else queue_id
 
     @property
-    def time_ms(self) -> int:
+    def expiry_ms(self) -> int:
         """Returns the time by which messages expire: the machine's, as it was told last, but it never goes back."""
-        return max(self._time_ms, self.state.time_ms)
+        return max(self._wall_ms, self.state.time_ms)
 
     def tell_time(self, wall_ms: int) -> None:
         """Tells the machine's time."""
-        self._time_ms = max(self._time_ms, wall_ms)
+        self._wall_ms = max(self._wall_ms, wall_ms)
 
     def flush_by(self, note_done: Callable[[Stream], None]) -> None:
         """Tells what brings acks to the tables."""
@@ -125,14 +119,14 @@ class Registry:
         feed = attachment.feed
         feed.add(attachment)
         if self._presence is not None and len(feed.attachments) == 1:
-            self._presence.attached(feed.queue_id, True)
+            self._presence.attached(feed.queue_id)
 
     def remove_attachment(self, attachment: Attachment) -> None:
         """Takes an attachment out of its feed."""
         feed = attachment.feed
         feed.remove(attachment)
         if self._presence is not None and not feed.attachments:
-            self._presence.attached(feed.queue_id, False)
+            self._presence.attached(feed.queue_id)
 
     def wake(self, feed: Feed) -> None:
         """Puts a feed in line to be served: there may be something to give, and room, also for streams that were
@@ -147,8 +141,20 @@ class Registry:
         feed = self.feeds.get(queue_id)
         return feed is not None and feed.consumed
 
+    def consumed_of_key(self, key_id: bytes, queues: int) -> int:
+        """Returns how many of the `queues` bound to a key are consumed now. Looks at feeds only while some are not
+        consumed. If these, and the key's streams, are more than CONSUMED_COUNTED_MAX, all of the streams count."""
+        streams = self.by_key.get(key_id, {})
+        consumed = len(streams)
+        if len(self.unconsumed) <= min(consumed, CONSUMED_COUNTED_MAX):
+            consumed -= sum(feed.queue_id in streams for feed in self.unconsumed)
+        elif consumed <= CONSUMED_COUNTED_MAX:
+            consumed = sum(stream.feed.consumed for stream in streams.values())
+        return min(consumed, queues)
+
     def taken(self, feed: Feed) -> None:
         """Notes that a session consumes the feed's queue now."""
+        self.unconsumed.discard(feed)
         if feed.expires_after_s:
             self.transients.taken(feed.queue_id)
         self.farewells.taken(feed.queue_id)
@@ -157,6 +163,7 @@ class Registry:
         """Notes that a session consumes the feed's queue no longer."""
         if feed.consumed:
             return
+        self.unconsumed.add(feed)
         if feed.expires_after_s:
             self.transients.left(feed.queue_id, feed.expires_after_s)
         self.farewells.left(feed.queue_id)
@@ -199,8 +206,9 @@ class Registry:
             if self._presence is not None:
                 self._presence.consumed(stream.key)
 
-    def consumed(self, key_id: bytes, queues: int) -> int:
-        """Returns how many of the `queues` bound to a key are consumed now."""
+    def in_memory(self, key_id: bytes, queues: int) -> int:
+        """Returns how many of the `queues` bound to a key dispatch knows: those too that are not consumed, while their
+        messages rest or acks are on their way. Presence.consumed says when this changes, so that watches can count."""
         return min(len(self.by_key.get(key_id, ())), queues)
 
     def remove_stream(self, stream: Stream) -> None:
@@ -232,6 +240,7 @@ class Registry:
     def end_feed(self, feed: Feed) -> None:
         """Ends a registered feed: its streams leave their keys, in turns if they, or what is out, are many."""
         del self.feeds[feed.queue_id]
+        self.unconsumed.discard(feed)
         streams = feed.end()
         self.shares.attached.let_go(FEED_BYTES + STREAM_BYTES * len(streams))
         stretches = sum(map(stretches_of, streams.values())) if len(streams) <= 64 else 0
@@ -283,14 +292,15 @@ class Registry:
         """Returns the parcel that takes this part to the session: a waiting one, if it does not leave before the
         stream's last parcel; else a new one."""
         for count in range(_LOOKS_FOR_A_PARCEL):
-            slot = (stream.key_id, part.low, part.to, part.times, count)
+            slot = (stream.key_id, part.low, part.to, part.times, part.gap, count)
             parcel = session.waiting.get(slot)
             if parcel is None:
                 break
             if parcel.number >= stream.parcel:
                 return parcel
         else:
-            slot = (stream.key_id, part.low, part.to, part.times, self._parcels + _LOOKS_FOR_A_PARCEL)
+            count = self._parcels + _LOOKS_FOR_A_PARCEL
+            slot = (stream.key_id, part.low, part.to, part.times, part.gap, count)
         self._parcels += 1
         parcel = Parcel(
             part.key,
@@ -302,6 +312,7 @@ class Registry:
             part.times,
             self._parcels,
             part.expires_ms,
+            part.gap,
         )
         session.add_parcel(slot, parcel)
         self.shares.hold(session, len(part.chunk) + len(part.key) + PARCEL_OVERHEAD_BYTES)
@@ -329,8 +340,8 @@ class Registry:
     ) -> Parcel:
         """Returns a new parcel for the session, behind all that wait: a live chunk, whose messages have no offsets."""
         self._parcels += 1
-        parcel = Parcel(key, 0, 0, messages, chunk, time_ms, 0, self._parcels)
-        session.add_parcel((key_id, 0, messages, 0, self._parcels), parcel)
+        parcel = Parcel(key, 0, 0, messages, chunk, time_ms, 0, self._parcels, is_live=True)
+        session.add_parcel((key_id, 0, messages, 0, 0, self._parcels), parcel)
         self.shares.hold(session, len(chunk) + len(key) + PARCEL_OVERHEAD_BYTES)
         self.dirty[session.number] = session
         return parcel
@@ -345,7 +356,7 @@ class Registry:
         for part in parts:
             if session.under_way_bytes + held_bytes >= session.room_bytes:
                 break
-            parcel = waiting.get((key_id, part.low, part.to, 0, 0))
+            parcel = waiting.get((key_id, part.low, part.to, 0, 0, 0))
             if parcel is None or parcel.number < number:
                 self.shares.hold(session, held_bytes)
                 held_bytes = 0

@@ -10,7 +10,7 @@ that key, `letters` (letters.py) has them until their copies are there; then a r
 
 from __future__ import annotations
 
-from heapq import heapify, heappop, heappush
+from heapq import heappop, heappush
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,13 @@ from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.deciding import Deciding
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.dispatch.stretches import Resting, Returned
-from shoal_slice_node.core.limits import RESTING_ENDED_PER_TURN, RESTING_OVER_KEPT, RESTS_PER_QUEUE_FLOOR
+from shoal_slice_node.core.dispatch.stretches import GAP, Resting, Returned
+from shoal_slice_node.core.limits import (
+    RESTING_ENDED_PER_TURN,
+    RESTING_LOOKED_AT_PER_TURN,
+    RESTING_OVER_KEPT,
+    RESTS_PER_QUEUE_FLOOR,
+)
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.feeds import Feed
@@ -45,6 +50,9 @@ class Returns:
         self._fresh: list[tuple[Stream, Resting]] = []
         """Delayed since the last tick, which tells the time."""
         self._delayed: list[_Delayed] = []
+        """A heap. From time to time it becomes `_old`."""
+        self._old: list[_Delayed] = []
+        """A heap that shrinks from its end: what still rests moves to `_delayed`, the other is left out."""
         self._serial = count()
         self._rebuild_at = RESTING_OVER_KEPT
 
@@ -71,6 +79,14 @@ class Returns:
         feed = stream.feed
         if feed.gone:
             return
+        told = [one for one in back if one.times == GAP]
+        if told:
+            back = [one for one in back if one.times != GAP]
+            for one in told:
+                stream.done_at_once(one.first, one.to)
+            self._registry.note_done(stream)
+        if not back:
+            return
         self._state.counters.count_back(reason, sum(one.to - one.first for one in back))
         back = [one._replace(times=one.times + 1) for one in back]
         if feed.max_deliveries:
@@ -88,7 +104,7 @@ class Returns:
         """Takes what was given to a session and never sent, or what no program was given: nothing was delivered, so it
         is given again at once."""
         if not stream.feed.gone:
-            stream.give_again(back)
+            stream.give_again([one._replace(times=0) if one.times == GAP else one for one in back])
             stream.feed.set_lagging(stream)
 
     def loaded(self, stream: Stream) -> None:
@@ -108,16 +124,25 @@ class Returns:
         for stream, resting in fresh:
             resting.begin_delay(now_ms + resting.delay_ms)
             heappush(self._delayed, (resting.due_ms, next(self._serial), stream, resting))
-        if len(self._delayed) > self._rebuild_at:
-            self._delayed = [entry for entry in self._delayed if not entry[3].over]
-            heapify(self._delayed)
-            self._rebuild_at = 2 * len(self._delayed) + RESTING_OVER_KEPT
-        delayed = self._delayed
-        for _ in range(RESTING_ENDED_PER_TURN):
-            if not delayed or delayed[0][0] > now_ms:
-                break
-            _, _, stream, resting = heappop(delayed)
-            self._end(stream, resting)
+        self._leave_out_over()
+        left = RESTING_ENDED_PER_TURN
+        for heap in (self._old, self._delayed):
+            while left > 0 and heap and heap[0][0] <= now_ms:
+                left -= 1
+                _, _, stream, resting = heappop(heap)
+                self._end(stream, resting)
+
+    def _leave_out_over(self) -> None:
+        """Leaves out some of what rests no more, in bounded steps."""
+        if not self._old and len(self._delayed) > self._rebuild_at:
+            self._old, self._delayed = self._delayed, []
+        for entry in reversed(self._old[-RESTING_LOOKED_AT_PER_TURN:]):
+            if not entry[3].over:
+                heappush(self._delayed, entry)
+        if self._old:
+            del self._old[-RESTING_LOOKED_AT_PER_TURN:]
+            if not self._old:
+                self._rebuild_at = 2 * len(self._delayed) + RESTING_OVER_KEPT
 
     def _end(self, stream: Stream, resting: Resting) -> None:
         """Gives again what rested, unless that is over already."""
@@ -142,8 +167,8 @@ class Returns:
                 continue
             resting.note_counted()
             if resting.times >= stream.feed.max_deliveries:
-                self.deciding.wait(stream, resting)
-            elif resting.delay_ms:
+                continue  # `deciding` has it, and finds the count.
+            if resting.delay_ms:
                 self._fresh.append((stream, resting))
             else:
                 self._end(stream, resting)

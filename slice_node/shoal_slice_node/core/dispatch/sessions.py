@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.dispatch.asked_attaches import AskedAttaches
 from shoal_slice_node.core.dispatch.ended_handles import EndedHandles
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
@@ -28,8 +29,8 @@ class Taken(NamedTuple):
     deliveries: list[wire.Delivery]
     gaps: list[wire.Gap]
     cost_bytes: int
-    expired: list[tuple[bytes, Parcel]]
-    """What was to be sent and has expired: key id, and the gap that is told instead."""
+    told: list[tuple[bytes, Parcel]]
+    """The gaps, each with its key id; also those in the place of what has expired."""
 
 
 class Session:
@@ -64,8 +65,10 @@ class Session:
         "owed",
         "owed_max",
         "owner",
+        "paused",
         "pullers",
         "resets",
+        "resumed",
         "room_bytes",
         "sent_to",
         "stalled",
@@ -99,6 +102,10 @@ class Session:
         self.pullers: dict[bytes, Attachment] = {}
         self.stalled: OrderedDict[bytes, Feed] = OrderedDict()
         """Feeds that found no room here: they are served when there is room again."""
+        self.paused: dict[Attachment, None] = {}
+        """Those that are given nothing, as the session did not read what it was given, until it is seen to read."""
+        self.resumed: dict[Attachment, None] = {}
+        """Those that are to be given something again."""
         self.waiting: dict[Slot, Parcel] = {}
         self.sent_to = 0
         self.leases: OrderedDict[Lease, None] = OrderedDict()
@@ -142,6 +149,8 @@ class Session:
         attachment = self.attachments.pop(handle, None)
         if attachment is not None:
             feed = attachment.feed
+            self.paused.pop(attachment, None)
+            self.resumed.pop(attachment, None)
             del self.by_queue[feed.name]
             self.stalled.pop(feed.queue_id, None)
             if self.waiting:
@@ -189,6 +198,8 @@ class Session:
         self._unsent = None
         self.leases.clear()
         self.stalled.clear()
+        self.paused.clear()
+        self.resumed.clear()
         self.ended_handles.clear()
         self.closed = True
         self.room_bytes = -1
@@ -218,6 +229,22 @@ class Session:
         """Sets how much the session may owe."""
         self.owed_max = owed_max
 
+    def pause(self, attachment: Attachment) -> None:
+        """Notes that the attachment is given nothing until the session reads."""
+        attachment.pause(True)
+        self.resumed.pop(attachment, None)
+        self.paused[attachment] = None
+
+    def reads(self) -> None:
+        """Notes that the session reads."""
+        self.resumed, self.paused = self.resumed | self.paused, {}
+
+    def resume_next(self) -> Attachment:
+        """Returns an attachment that is not paused any more."""
+        attachment, _ = self.resumed.popitem()
+        attachment.pause(False)
+        return attachment
+
     def stall(self, feed: Feed) -> None:
         """Notes that the feed found no room here."""
         self.stalled[feed.queue_id] = feed
@@ -246,7 +273,7 @@ class Session:
         for slot, parcel in list(self.waiting.items()):
             if detached.keys().isdisjoint(parcel.handles):
                 continue
-            for handle in [one for one in parcel.handles if one in detached] if parcel.has_messages else ():
+            for handle in [one for one in parcel.handles if one in detached] if parcel.is_owed else ():
                 detached[handle].note_unsent(slot[0], parcel.low, parcel.to)
             before = parcel.cost_bytes
             parcel.drop_handles(detached.keys())
@@ -257,34 +284,34 @@ class Session:
                 freed += before
         return freed
 
-    def take(self, bytes_max: int, now_ms: int = 0) -> Taken:
+    def take(self, bytes_max: int, wall_ms: int = 0) -> Taken:
         """Returns what to send now, oldest first: at least one, if any waits, and at most about `bytes_max` on the
-        wire. A gap begins a new response, as a client reads a response's gaps first. What has expired at `now_ms` is a
+        wire. A gap begins a new response, as a client reads a response's gaps first. What has expired at `wall_ms` is a
         gap."""
-        expired: list[tuple[bytes, Parcel]] = []
+        told: list[tuple[bytes, Parcel]] = []
         deliveries: list[wire.Delivery] = []
         gaps: list[wire.Gap] = []
         total = cost_bytes = 0
         leaving: list[Slot] = []  # To take the first out of a dict again and again would be quadratic.
         for slot, parcel in self.waiting.items():
             total += parcel.wire_bytes
-            is_over = 0 < parcel.expires_ms <= now_ms
-            if (deliveries or gaps) and (total > bytes_max or ((is_over or parcel.is_gap) and deliveries)):
+            has_gone = has_expired(parcel.expires_ms, wall_ms)
+            if (deliveries or gaps) and (total > bytes_max or ((has_gone or parcel.is_gap) and deliveries)):
                 break
             leaving.append(slot)
             self.sent_to = parcel.number
             cost_bytes += parcel.cost_bytes
-            if is_over:
+            if has_gone:
                 parcel = parcel.expired()
-                expired.append((slot[0], parcel))
             if parcel.is_gap:
+                told.append((slot[0], parcel))
                 gaps.append(parcel.to_gap())
                 continue
             self._taken += (parcel.to - parcel.low) * len(parcel.handles)
             deliveries.append(parcel.to_wire())
         for slot in leaving:
             self._leaves(slot)
-        return Taken(deliveries, gaps, cost_bytes, expired)
+        return Taken(deliveries, gaps, cost_bytes, told)
 
     def _leaves(self, slot: Slot) -> None:
         """Notes that a parcel does not wait any more."""
@@ -296,9 +323,8 @@ class Session:
 
     # What was not sent.
 
-    def unsent(self, key_id: bytes, handle: int, number_max: int) -> Iterator[tuple[Slot, Parcel]]:
-        """Yields the parcels of a key for this handle that the transport did not take, with numbers up to
-        `number_max`."""
+    def unsent(self, key_id: bytes, handle: int) -> Iterator[tuple[Slot, Parcel]]:
+        """Yields the parcels of a key for this handle that the transport did not take, oldest first."""
         if self.closed:
             while self.list_left_behind(len(self._left_behind)):
                 pass
@@ -306,7 +332,7 @@ class Session:
             if self._unsent is None:
                 self._unsent = UnsentParcels()
             self._unsent.add_new(self.waiting)
-        return iter(()) if self._unsent is None else self._unsent.of(key_id, handle, number_max)
+        return iter(()) if self._unsent is None else self._unsent.of(key_id, handle)
 
     def list_left_behind(self, parcels_max: int) -> bool:
         """Lists some of the parcels that waited when the session closed. Returns whether there are more."""

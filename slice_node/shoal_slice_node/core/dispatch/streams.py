@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.delivery_counts import DeliveryCounts
-from shoal_slice_node.core.dispatch.stretches import Out, Resting, RestingStretches, Returned, without
+from shoal_slice_node.core.dispatch.stretches import GAP, Out, Resting, RestingStretches, Returned, without
 from shoal_slice_node.core.limits import DONE_RANGES_MAX
 from shoal_slice_node.core.ranges import Ranges
 
@@ -21,7 +21,7 @@ _FIRST = attrgetter("first")
 
 class Stream:
     """Tracks one binding. Invariants: cursor <= next; every offset in between is in exactly one of done, out, returned,
-    resting. `out` ascends. `out_messages`: those in `out` and in `resting`.
+    resting. `out` ascends. `out_messages`: those in `out`, without gaps, and in `resting`.
 
     `acks_under_way`: the number of records with acks of this stream that are not applied yet. `end` 0: still bound.
     `lagging`: it is in its feed's `lagging`. `marked`: offsets below it were delivered before. `parcel`: the number of
@@ -90,7 +90,8 @@ class Stream:
         self, first: int, to: int, body_bytes: int, attachment: Attachment, times: int, lease: Lease | None = None
     ) -> None:
         """Notes that these offsets are out."""
-        self.out_messages += to - first
+        if times != GAP:
+            self.out_messages += to - first
         attachment.hold(to - first, body_bytes)
         out = self.out
         if not out:
@@ -121,9 +122,9 @@ class Stream:
         else:
             del self.returned[0]
 
-    def forget_returned(self) -> None:
-        """Notes that nothing is to be given again: the key is gone."""
-        self.returned = None
+    def forget_returned(self, first: int = 0, to: int = 1 << 64) -> None:
+        """Notes that nothing of first <= o < to is to be given again: it is gone, or done."""
+        self.returned = without(self.returned, first, to) or None if self.returned else None
 
     def join_parcel(self, number: int) -> None:
         """Notes that the stream is in this parcel, the last of its parcels."""
@@ -147,7 +148,7 @@ class Stream:
         if out and first <= out[0].first < to and out[0].attachment is attachment:
             if out[0].to > to:
                 return self._settle_beginning(out[0], to)
-            if len(out) == 1:
+            if len(out) == 1 and out[0].times != GAP:
                 entry = out.pop()
                 messages = entry.to - entry.first
                 self.out_messages -= messages  # As in _released.
@@ -216,7 +217,8 @@ class Stream:
     def _released(self, entry: Out, messages: int, body_bytes: int, stretches: int) -> None:
         """Notes that of this entry so much is not out any more. `stretches`: how many fewer entries there are; -1 if it
         was split in two."""
-        self.out_messages -= messages
+        if entry.times != GAP:
+            self.out_messages -= messages
         attachment = entry.attachment
         attachment.release(messages, body_bytes)
         if stretches:
@@ -243,19 +245,14 @@ class Stream:
         """Notes that first <= offset < to, which was not done, is done in the tables, whether it is out, to be given
         again, or not given yet. Returns the attachments that had some of it out."""
         level = self._unflushed is None and self._flushed == self.cursor
-        holders = self.pass_over(first, to)
-        if level:  # Else the next flush takes it once more, which changes nothing.
-            self._flushed, self._unflushed = self.cursor, None
-        return holders
-
-    def pass_over(self, first: int, to: int) -> list[Attachment]:
-        """Notes that first <= offset < to are done, as in `acked_by_change`; the next flush says so in the tables."""
         held = self.held(first, to)
         for attachment, low, high in held:
             self.settle(attachment, low, high)
         self._acked(first, to)
         self.next = max(self.next, self.cursor)
-        self.returned = without(self.returned, first, to) or None if self.returned else None
+        self.forget_returned(first, to)
+        if level:  # Else the next flush takes it once more, which changes nothing.
+            self._flushed, self._unflushed = self.cursor, None
         return [attachment for attachment, _, _ in held]
 
     def undelivered(self, first: int, to: int) -> list[tuple[int, int]]:

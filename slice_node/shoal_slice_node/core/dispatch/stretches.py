@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
 from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from shoal_slice_node.core.apply.records import Reason
 
@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.leases import Lease
 
 _FIRST = attrgetter("first")
+GAP: Final = -1
+"""Stands in `times` of what is out: a gap (gaps.py), of which the consumer that has it is told."""
 
 
 class Out:
     """Notes the offsets first <= o < to that an attachment has and has not acked. The next offsets, if it is given
-    them, join these. `lease` None: they are out until the session ends."""
+    them, join these. `lease` None: they are out until the session ends. `times` GAP: they are gone, and out until the
+    consumer is told."""
 
     __slots__ = ("attachment", "body_bytes", "first", "lease", "times", "to")
 

@@ -6,7 +6,8 @@ questions end there. For others the session's parcels are listed by key, once, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.dispatch.stretches import Out, Returned
@@ -15,11 +16,7 @@ from shoal_slice_node.core.ranges import Ranges
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.feeds import Attachment
     from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
-    from shoal_slice_node.core.dispatch.sessions import Session
     from shoal_slice_node.core.dispatch.streams import Stream
-
-ANY_PARCEL = 1 << 62
-"""Higher than the number of each parcel."""
 
 
 class UnsentParcels:
@@ -32,18 +29,16 @@ class UnsentParcels:
         self._listed_to = 0
 
     def add_new(self, waiting: dict[Slot, Parcel]) -> None:
-        """Adds those that have joined since the last call."""
+        """Adds those that have joined since the last call, oldest first."""
         listed_to = self._listed_to
-        for slot in reversed(waiting):
-            parcel = waiting[slot]
-            if parcel.number <= listed_to:
-                break
-            self._listed_to = max(self._listed_to, parcel.number)
-            self.add(slot, parcel)
+        new = list(takewhile(lambda slot: waiting[slot].number > listed_to, reversed(waiting)))
+        for slot in reversed(new):
+            self._listed_to = waiting[slot].number
+            self.add(slot, waiting[slot])
 
     def add(self, slot: Slot, parcel: Parcel) -> None:
-        """Adds one. Live chunks and gaps are not owed: they are left out."""
-        if parcel.has_messages:
+        """Adds one. Live chunks are not owed: they are left out."""
+        if parcel.is_owed:
             self._by_key.setdefault(slot[0], {})[slot] = parcel
 
     def forget(self, slot: Slot) -> None:
@@ -54,10 +49,10 @@ class UnsentParcels:
             if not parcels:
                 del self._by_key[slot[0]]
 
-    def of(self, key_id: bytes, handle: int, number_max: int) -> Iterator[tuple[Slot, Parcel]]:
-        """Yields the parcels of a key that bring something to this handle, with numbers up to `number_max`."""
+    def of(self, key_id: bytes, handle: int) -> Iterator[tuple[Slot, Parcel]]:
+        """Yields the parcels of a key that bring something to this handle, in the order in which they leave."""
         for slot, parcel in self._by_key.get(key_id, {}).items():
-            if parcel.number <= number_max and parcel.brings_to(handle):
+            if parcel.brings_to(handle):
                 yield slot, parcel
 
 
@@ -67,20 +62,22 @@ def unsent(attachment: Attachment, stream: Stream) -> Ranges | None:
     noted = attachment.unsent
     pairs = noted.get(stream.key_id, []) if noted is not None else []
     if attachment.handle is not None and stream.parcel > attachment.session.sent_to:
-        found = attachment.session.unsent(stream.key_id, attachment.handle, ANY_PARCEL)
+        found = attachment.session.unsent(stream.key_id, attachment.handle)
         pairs = pairs + [(parcel.low, parcel.to) for _, parcel in found]
     return Ranges(pairs) if pairs else None
 
 
-def withdraw(session: Session, key_id: bytes, handle: int, number_max: int) -> tuple[list[tuple[int, int]], int]:
-    """Takes the handle out of the parcels of a key that were not sent, with numbers up to `number_max`. Returns which
-    offsets they held, and the bytes freed."""
-    pairs: list[tuple[int, int]] = []
+def withdraw(attachment: Attachment, key_id: bytes, parcels: Sequence[tuple[Slot, Parcel]]) -> int:
+    """Takes an attachment out of those of these parcels that still wait for its session. The attachment notes what they
+    held: it is still out. Returns the bytes freed."""
+    session, handle = attachment.session, attachment.handle
+    assert handle is not None
     freed_bytes = 0
-    for slot, parcel in list(session.unsent(key_id, handle, number_max)):
-        pairs.append((parcel.low, parcel.to))
-        freed_bytes += session.withdraw(slot, parcel, handle)
-    return pairs, freed_bytes
+    for slot, parcel in parcels:
+        if session.waiting.get(slot) is parcel and parcel.brings_to(handle):
+            attachment.note_unsent(key_id, parcel.low, parcel.to)
+            freed_bytes += session.withdraw(slot, parcel, handle)
+    return freed_bytes
 
 
 def split(out: Iterable[Out], not_sent: Ranges | None) -> tuple[list[Returned], list[Returned]]:

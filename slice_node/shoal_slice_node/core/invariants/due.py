@@ -11,8 +11,8 @@ from shoal_slice_node.core.invariants.problem import Problem
 from shoal_slice_node.core.rows.due_row import (
     DELAYED,
     DELAYED_OF_KEY,
-    EXPIRE_ROW,
     FIRST,
+    MESSAGE_EXPIRES_ROW,
     DelayedOfKey,
     decode_counts,
     decode_delayed,
@@ -39,7 +39,7 @@ def check_due(tables: Tables) -> Iterator[Problem]:
         key_id = expiring_key(row_key)
         if key_id is not None:
             mark = tables.history.get(mark_key(key_id))
-            if row != EXPIRE_ROW or mark is None or decode_mark(mark) != due.time_ms:
+            if row != MESSAGE_EXPIRES_ROW or mark is None or decode_mark(mark) != due.time_ms:
                 yield Problem("due", row_key.hex(), "says that a key's first message expires; table history does not")
             continue
         delayed = decode_delayed(row)

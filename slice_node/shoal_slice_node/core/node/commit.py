@@ -147,16 +147,16 @@ class Commit:
 
     # What is to be written.
 
-    def gather(self, now_ms: int, items_max: int | None = None) -> Batch:
+    def gather(self, wall_ms: int, items_max: int | None = None) -> Batch:
         """Returns the next batch, which is being written from here on. Must not be called while another batch is being
-        written. `now_ms`: the time for its records; record times never go back. `items_max`: no more than so many
+        written. `wall_ms`: the time for its records; record times never go back. `items_max`: no more than so many
         items."""
         assert self._writing is None
         entries: list[Entry] = []
         data: list[bytes] = []
         size = operations = 0
         first_lsn = self._next_lsn
-        time_ms = self._time_ms = max(self._time_ms, now_ms)
+        time_ms = self._time_ms = max(self._time_ms, wall_ms)
         pending, sources = self._pending, set[Hashable]()
         self._writing = Batch(entries, b"", first_lsn, first_lsn - 1, sources)  # If this fails, items still hear of it.
         self._growing.begin_batch()

@@ -60,7 +60,7 @@ def _publish(node: Node, key: bytes, chunk: bytes, messages: int, mandatory: boo
     if row is not None and queues:
         found = decode_key(row)
         dispatcher.live(LiveChunk(found.id, key, found.head, messages, node.commit.time_ms, chunk))
-        return queues, min(dispatcher.consumed_of_key(found.id), queues)
+        return queues, dispatcher.consumed_of_key(found.id, queues)
     queue_id = direct_queue(state, full_name)
     if queue_id is not None:  # Bound to its direct key, which no stored publish has used yet.
         live = LiveChunk(b"", key, 0, messages, node.commit.time_ms, chunk)

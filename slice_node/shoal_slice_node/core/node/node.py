@@ -58,7 +58,7 @@ class Node:
         self.engine = engine
         self.dispatcher = Dispatcher(engine.state, shares)
         self.puller = Puller(engine.state, self.dispatcher)
-        self.watching = Watching(engine.state, self.dispatcher.registry)
+        self.watching = Watching(engine.state, self.dispatcher)
         self.trimmer = Trimmer(engine.state)
         self.trimmer.advanced(advanced, now_ms)
         self.reclaims = ReclaimList(engine.state.tables)
@@ -72,7 +72,7 @@ class Node:
             ReclaimJob(self.reclaims),
             ExpireJob(self.dispatcher.transients, engine.state),
             FarewellJob(self.dispatcher.farewells, engine.state),
-            RetryJob(self.dispatcher.registry.returns, engine.state),
+            RetryJob(self.dispatcher.returns, engine.state),
             DueJob(self.due),
             ForgetProducersJob(IdleProducers(engine.state, PRODUCER_IDLE_MS)),
         )
@@ -116,7 +116,7 @@ class Node:
     def tick(self, now_ms: int, wall_ms: int) -> None:
         """Tells the time. `wall_ms`: the machine's, which may jump: absolute times are compared with it."""
         self.due.wall_ms = self.trimmer.wall_ms = wall_ms
-        self.dispatcher.registry.tell_time(wall_ms)
+        self.dispatcher.tell_time(wall_ms)
         self.maintenance.tick(now_ms)
         self.watching.tick(now_ms)
 
@@ -145,7 +145,7 @@ class Node:
     def _on_void(self, row_keys: list[bytes]) -> None:
         """Hears of ended bindings with nothing left to get. Where their queue is consumed, dispatch tells the consumer
         first, and ends them."""
-        feeds = self.dispatcher.registry.feeds
+        feeds = self.dispatcher.feeds
         self.reclaims.note([row_key for row_key in row_keys if row_key[1 : 1 + ID_BYTES] not in feeds])
 
     def _on_effects(self, effects: Effects) -> None:

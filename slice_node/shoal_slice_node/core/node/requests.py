@@ -222,7 +222,7 @@ def _acking(
                 left = ACKED_PER_STEP
                 yield
     if unacked is not None:
-        unacked.extend((yield from still_unacked(node.dispatcher.registry, session, named)))
+        unacked.extend((yield from still_unacked(node.state, node.dispatcher.feeds, session, named)))
 
 
 def _own(node: Node, session: Session, ack: wire.Ack) -> Iterator[_Held | None]:
@@ -263,7 +263,7 @@ def pull(
     def work() -> Work[wire.Answer]:
         """Pulls or peeks. Raises NoSuchQueue, ResourceExhausted."""
         queue_id = node.state.tables.queue_by_name.get(request.queue)
-        if queue_id is None or queue_id in node.dispatcher.registry.transients.ending:
+        if queue_id is None or node.dispatcher.is_ending(queue_id):
             name = show(request.queue)
             raise NoSuchQueue(f"queue {name} does not exist; declare it first", subject=name)
         feed = node.dispatcher.feeds.get(queue_id)
@@ -272,8 +272,8 @@ def pull(
         answer = wire.Answer(pulled=wire.Deliveries())
         found: Sequence[wire.Delivery | Parcel] = ()
         if request.peek:
-            found = yield from peek(node.state, queue_id, messages, body_bytes, node.dispatcher.registry.time_ms)
-        elif node.dispatcher.registry.part_here(request.queue) is not None:
+            found = yield from peek(node.state, queue_id, messages, body_bytes, node.dispatcher.expiry_ms)
+        elif node.dispatcher.part_here(request.queue) is not None:
             found = yield from node.puller.pull(session, queue_id, terms, node.now_ms)
         else:
             node.unused_drops.want(request.queue)

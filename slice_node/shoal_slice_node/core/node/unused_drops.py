@@ -72,10 +72,10 @@ class UnusedDrops:
             drops.incarnations[:] = incarnations
 
     def _is_used(self, name: bytes) -> bool:
-        registry = self._dispatcher.registry
-        if name in registry.awaited or self._wanted.get(name, -1) >= self._now_ms():
-            return registry.state.tables.queue_by_name.get(name) is not None
-        return self._dispatcher.is_consumed(name)
+        dispatcher = self._dispatcher
+        if dispatcher.is_awaited(name) or self._wanted.get(name, -1) >= self._now_ms():
+            return dispatcher.state.tables.queue_by_name.get(name) is not None
+        return dispatcher.is_consumed(name)
 
     def _is_another(self, name: bytes, incarnation: int) -> bool:
         """Returns whether the queue is not the one that is to be dropped: the drop will be refused."""

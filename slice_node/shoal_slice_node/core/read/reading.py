@@ -15,7 +15,7 @@ from shoal_contract.errors import ResourceExhausted
 from shoal_contract.options import PLAIN
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.backlog import LogMeasure
-from shoal_slice_node.core.apply.expiry import is_over
+from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.lookups import backlog_of
 from shoal_slice_node.core.apply.state import State
@@ -193,11 +193,11 @@ def describe_key(state: State, name: bytes) -> wire.KeyDescription:
 
 
 def peek(
-    state: State, queue_id: bytes, messages_max: int, bytes_max: int, now_ms: int = 0
+    state: State, queue_id: bytes, messages_max: int, bytes_max: int, wall_ms: int = 0
 ) -> Work[list[wire.Delivery]]:
     """Returns the first messages of the backlog without taking them, even if they are out; not those that have expired
-    at `now_ms`, or at the time of the newest record."""
-    peeking = _Peeking(state, messages_max, bytes_max, max(now_ms, state.time_ms))
+    at `wall_ms`, or at the time of the newest record."""
+    peeking = _Peeking(state, messages_max, bytes_max, max(wall_ms, state.time_ms))
     for batch in walk_bindings(state, queue_id):
         for binding in batch:
             position = binding.cursor
@@ -215,8 +215,8 @@ def peek(
 class _Peeking:
     """Collects a peek's messages. `cost`: about what this step has cost, in the units of READ_ROWS_PER_STEP."""
 
-    def __init__(self, state: State, messages_max: int, bytes_max: int, now_ms: int) -> None:
-        self._now_ms = now_ms
+    def __init__(self, state: State, messages_max: int, bytes_max: int, wall_ms: int) -> None:
+        self._wall_ms = wall_ms
         self.deliveries: list[wire.Delivery] = []
         self.cost = 0
         self._state = state
@@ -239,7 +239,7 @@ class _Peeking:
         for found in undone(rows, max(low, key.low), binding.end or key.head, binding.done):
             if self.full:
                 return 0
-            if is_over(found.stored.header, self._now_ms):
+            if has_expired(found.stored.header.expires_ms, self._wall_ms):
                 self.cost += 1
                 if self.cost + rows.cost >= READ_ROWS_PER_STEP:
                     self.cost += rows.cost

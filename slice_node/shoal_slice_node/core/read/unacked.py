@@ -6,12 +6,12 @@ A client asks it for acks whose stream was lost before the answer. Belongs here:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.lookups import done_of
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import ACKED_PER_STEP, BINDING_READ_COST, DONE_RANGES_PER_COST
 from shoal_slice_node.core.ranges import Ranges
@@ -23,16 +23,18 @@ _NO_QUEUE = b""
 """Stands for a queue without a part on this slice."""
 
 
-def still_unacked(registry: Registry, session: Session, acks: Sequence[tuple[wire.Ack, bytes]]) -> Work[list[int]]:
+def still_unacked(
+    state: State, feeds: Mapping[bytes, Feed], session: Session, acks: Sequence[tuple[wire.Ack, bytes]]
+) -> Work[list[int]]:
     """Returns the places (see `Unacked` of the contract) of those that have some named message still unacked. `acks`:
     each with its key's full name."""
     found: list[int] = []
     place, left = 0, ACKED_PER_STEP
     for ack, full_name in acks:
-        for queue_id in _queues(registry.state, session, ack):
+        for queue_id in _queues(state, session, ack):
             unacked, cost = True, 1
             if queue_id is not None:
-                unacked, cost = _look(registry, queue_id, full_name, ack.low, ack.to)
+                unacked, cost = _look(state, feeds, queue_id, full_name, ack.low, ack.to)
             if unacked:
                 found.append(place)
             place += 1
@@ -55,20 +57,22 @@ def _queues(state: State, session: Session, ack: wire.Ack) -> Iterator[bytes | N
         yield state.tables.queue_by_name.get(queue) or _NO_QUEUE
 
 
-def _look(registry: Registry, queue_id: bytes, full_name: bytes, low: int, to: int) -> tuple[bool, int]:
+def _look(
+    state: State, feeds: Mapping[bytes, Feed], queue_id: bytes, full_name: bytes, low: int, to: int
+) -> tuple[bool, int]:
     """Returns whether a binding has some offset low <= o < to still unacked, and what the look cost, in acks. The
     tables have all acks of a binding that dispatch has no stream of."""
-    row = registry.state.tables.key.get(full_name)
+    row = state.tables.key.get(full_name)
     if row is None:
         return False, 1
     low, to = max(low, low_of(row)), min(to, head_of(row))
-    feed = registry.feeds.get(queue_id)
+    feed = feeds.get(queue_id)
     stream = None if feed is None else feed.streams.get(row[ID])
     if stream is not None:
         return _has_unacked(stream.cursor, stream.end, stream.done, low, to), 1
     if feed is not None and not feed.loading:
         return False, 1
-    return _look_in_tables(registry.state, queue_id, row[ID], low, to)
+    return _look_in_tables(state, queue_id, row[ID], low, to)
 
 
 def _look_in_tables(state: State, queue_id: bytes, key_id: bytes, low: int, to: int) -> tuple[bool, int]:

@@ -27,8 +27,8 @@ from shoal_slice_node.core.rows.ids import key_id, partition_of_id
 DELAYED: Final = b"delayed"
 PUBLISH: Final = b"p"
 REFUSED_MOST: Final = b"v"
-EXPIRE: Final = b"x"
-EXPIRE_ROW: Final = b"\x01"
+MESSAGE_EXPIRES: Final = b"x"
+MESSAGE_EXPIRES_ROW: Final = b"\x01"
 FORM: Final = 1
 FORM_TTL: Final = 2
 FIRST: Final = FIRST_OFFSET
@@ -111,12 +111,12 @@ def due_time(row_key: bytes) -> int:
 
 def expiry_key(time_ms: int, key_id: bytes) -> bytes:
     """Returns the key of the row that says when a key's first message expires."""
-    return _DUE_KEY.pack(time_ms, EXPIRE, int.from_bytes(key_id, "big"))
+    return _DUE_KEY.pack(time_ms, MESSAGE_EXPIRES, int.from_bytes(key_id, "big"))
 
 
 def expiring_key(row_key: bytes) -> bytes | None:
     """Returns the id of the key whose first message expires; None: the row is about something else."""
-    return row_key[_SUBJECT] if row_key[_LETTER] == EXPIRE else None
+    return row_key[_SUBJECT] if row_key[_LETTER] == MESSAGE_EXPIRES else None
 
 
 def encode_delayed(row: DelayedRow) -> bytes:

@@ -17,14 +17,14 @@ from shoal_slice_node.core.limits import (
     APPLIED_PER_STEP,
     CHANGE_ACKS_PRICE_MAX,
     DONE_RANGES_MAX,
-    DONE_RANGES_PER_APPLIED,
+    DONE_RANGES_PER_COST,
 )
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import Work
 from shoal_slice_node.core.verbs.queue_size import bindings_and_details
 from shoal_slice_node.core.verbs.verb import Change, Columns, GrowingNames, Measures, Price, Verb
 
-_DETAIL_COST: Final = DONE_RANGES_MAX // DONE_RANGES_PER_APPLIED
+_DETAIL_COST: Final = DONE_RANGES_MAX // DONE_RANGES_PER_COST
 """What reading and writing a binding's done ranges may take, in operations."""
 
 

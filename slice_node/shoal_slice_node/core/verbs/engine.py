@@ -12,7 +12,7 @@ from __future__ import annotations
 from shoal_contract.errors import Corrupt, ShoalError
 from shoal_contract.journal_record import SET_ASIDE, Record
 from shoal_slice_node.core.apply.acks import apply_acks
-from shoal_slice_node.core.apply.drops import reclaim
+from shoal_slice_node.core.apply.drops import apply_reclaim
 from shoal_slice_node.core.apply.due import apply_due
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.farewells import apply_farewells
@@ -29,7 +29,7 @@ from shoal_slice_node.core.apply.records import (
 )
 from shoal_slice_node.core.apply.retries import apply_retries
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.apply.transients import expire
+from shoal_slice_node.core.apply.transients import apply_expire
 from shoal_slice_node.core.apply.trims import apply_trims
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import Work, finish
@@ -80,11 +80,11 @@ class Engine:
         elif kind == Kind.TRIM:
             apply_trims(self.state, record.payload)
         elif kind == Kind.RECLAIM:
-            yield from reclaim(self.state, record.payload)
+            yield from apply_reclaim(self.state, record.payload)
         elif kind == Kind.OWNERSHIP:
             self.state.set_owned(*decode_ownership(record.payload))
         elif kind == Kind.EXPIRE:
-            yield from expire(self.state, record.payload)
+            yield from apply_expire(self.state, record.payload)
         elif kind == Kind.RETRY:
             yield from apply_retries(self.state, record.payload)
         elif kind == Kind.DUE:

@@ -48,7 +48,7 @@ def _apply(change: Change, step: wire.Publishes) -> Work[wire.StepOutcome]:
             if not_before_ms:
                 first = routed = delay(state, key, chunk, measure, mandatory, not_before_ms, ttl_ms)
             else:
-                first, routed = publish(state, key, chunk, measure, mandatory, time_ms, True, ttl_ms)
+                first, routed = publish(state, key, chunk, measure, mandatory, time_ms, bounded=True, ttl_ms=ttl_ms)
         except ShoalError as error:
             first = routed = 0
             effects.published.append(None)

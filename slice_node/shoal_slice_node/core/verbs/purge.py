@@ -14,7 +14,7 @@ from shoal_slice_node.core.checking.session_frames import check_queue_names
 from shoal_slice_node.core.limits import (
     APPLIED_PER_STEP,
     DONE_RANGES_MAX,
-    DONE_RANGES_PER_APPLIED,
+    DONE_RANGES_PER_COST,
     PURGE_BINDINGS_MAX,
 )
 from shoal_slice_node.core.tables.tables import Tables
@@ -39,7 +39,7 @@ def _bindings(tables: Tables, names: Iterable[bytes], growing: GrowingNames) -> 
             yield PURGE_BINDINGS_MAX
         else:
             bindings, details = bindings_and_details(tables, name)
-            yield bindings + details * (DONE_RANGES_MAX // DONE_RANGES_PER_APPLIED)
+            yield bindings + details * (DONE_RANGES_MAX // DONE_RANGES_PER_COST)
 
 
 def _apply(change: Change, step: wire.Purges) -> Work[wire.StepOutcome]:

@@ -1,4 +1,4 @@
-"""Counts what is bound to keys, and what of that is consumed now."""
+"""Counts what is bound to keys, and what of that dispatch knows."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from shoal_slice_node.core.rows.key_row import ID
 
 class Counting:
     """Reads counts from the tables and from dispatch. A queue that was dropped and has bindings left counts, as it does
-    in receipts; consumed is what a receipt calls live. `consumed`: see Registry.consumed."""
+    in receipts. Of those that are consumed more count than a receipt calls live: a queue counts while any message of it
+    rests, though no session consumes it any more. `consumed`: see Registry.in_memory."""
 
     def __init__(self, state: State, consumed: Callable[[bytes, int], int]) -> None:
         self.state = state
         self._consumed = consumed
 
     def of(self, key: bytes) -> tuple[int, int]:
-        """Returns how many queues are bound to the key, and how many of them are consumed now."""
+        """Returns how many queues are bound to the key, and how many of them are consumed now, as watches count."""
         row = self.state.tables.key.get(self.state.unchecked_name(key))
         if row is None:
             return 0, 0

@@ -21,7 +21,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.effects import Effects, Joined, Left
 from shoal_slice_node.core.apply.interest import WatchedMembers
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.turns import Work
 from shoal_slice_node.core.watching.counting import Counting
 from shoal_slice_node.core.watching.limits import (
@@ -51,15 +51,15 @@ class Watching:
     """Keeps the watches. `dirty`: those that may have something to be told, by number; the driver of the node empties
     it. `loading`: keys whose members are being looked up, in turn."""
 
-    def __init__(self, state: State, registry: Registry) -> None:
+    def __init__(self, state: State, dispatcher: Dispatcher) -> None:
         self.dirty: dict[int, Watcher] = {}
         self.loading: OrderedDict[WatchedKey, None] = OrderedDict()
         self._state = state
         self._interest = state.interest
         """This leader's own: the next one has another."""
-        self._registry = registry
-        self._share = registry.shares.attached
-        self._counting = Counting(state, registry.consumed)
+        self._dispatcher = dispatcher
+        self._share = dispatcher.shares.attached
+        self._counting = Counting(state, dispatcher.in_memory)
         self._life = 0
         self._watches = 0
         self._with_presence = 0
@@ -93,7 +93,7 @@ class Watching:
 
     # Watches.
 
-    def watch(self, request: wire.WatchRequest, connection: Hashable, now_ms: int) -> Watcher:
+    def watch(self, request: wire.WatchRequest, connection: Hashable) -> Watcher:
         """Begins a watch. Must not be called while a record is applied in part. Raises Malformed, InvalidName,
         NotOwner, ResourceExhausted."""
         what = request.WhichOneof("what")
@@ -210,7 +210,7 @@ class Watching:
         self._with_presence += more_presence
         self._members.lengths = tuple(sorted(set(map(len, self._prefixes))))
         self._interest.members = self._members if self._keys or self._prefixes else None
-        self._registry.tell_presence(self if self._with_presence else None)
+        self._dispatcher.tell_presence(self if self._with_presence else None)
 
     def _all(self) -> Iterator[Watched]:
         for keys in self._keys.values():
@@ -241,12 +241,12 @@ class Watching:
     def _note_due(self, watched: WatchedKey) -> None:
         self._due[watched] = None
 
-    def attached(self, queue_id: bytes, now: bool) -> None:
+    def attached(self, queue_id: bytes) -> None:
         """Hears from dispatch that a session attached a queue, or that no session has it attached any more."""
         self._line.attached(queue_id)
 
     def consumed(self, key: bytes) -> None:
-        """Hears from dispatch that other queues of a key are consumed than before."""
+        """Hears from dispatch that it knows other queues of a key than before."""
         for watched in self._keys.get(key, ()):
             if watched.presence and watched.large:
                 self._due[watched] = None
@@ -279,7 +279,7 @@ class Watching:
         return len(heard)
 
     def _is_online(self, queue_id: bytes) -> bool:
-        feed = self._registry.feeds.get(queue_id)
+        feed = self._dispatcher.feeds.get(queue_id)
         return feed is not None and bool(feed.attachments)
 
     def _check_owned(self) -> None:

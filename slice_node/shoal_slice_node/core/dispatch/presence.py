@@ -1,0 +1,15 @@
+"""Says what those that watch presence hear of from dispatch (core/watching)."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Presence(Protocol):
+    """Says what those that watch presence hear of."""
+
+    def attached(self, queue_id: bytes) -> None:
+        """Hears that the first session attached a queue, or that the last one left it."""
+
+    def consumed(self, key: bytes) -> None:
+        """Hears that dispatch knows other queues of a key than before (Registry.in_memory)."""

@@ -1,0 +1,59 @@
+"""What a record did reaches those that must hear of it: each kind of effect has a reader on the leader."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from shoal_slice_node.core.apply.effects import Effects
+
+SOURCES = Path(__file__).parents[2] / "slice_node" / "shoal_slice_node"
+OF_FOLLOWERS = SOURCES / "core" / "node" / "replica.py"
+WRITES = {"add", "append", "extend", "update"}
+
+
+def read_in(text: str) -> set[str]:
+    """The fields of effects that a source reads, and does not only write."""
+    tree = ast.parse(text)
+    written = {
+        id(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute) and (node.attr in WRITES or not isinstance(node.ctx, ast.Load))
+    }
+    return {
+        node.attr
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Attribute)
+        and isinstance(node.ctx, ast.Load)
+        and id(node) not in written
+        and ast.unparse(node.value).rpartition(".")[2] == "effects"
+    }
+
+
+def without_reader(slots: Iterable[str], texts: Iterable[str]) -> set[str]:
+    return set(slots).difference(*map(read_in, texts))
+
+
+def leaders_sources() -> list[str]:
+    texts = [path.read_text(encoding="utf-8") for path in SOURCES.rglob("*.py") if path != OF_FOLLOWERS]
+    return [text for text in texts if "effects" in text]
+
+
+def test_each_effect_has_a_reader() -> None:
+    unread = without_reader(Effects.__slots__, leaders_sources())
+    assert not unread, f"nothing hears of these effects (Node._on_effects hands them out): {sorted(unread)}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["state.effects.new.append(1)", "effects.new = True", "effects.new.count += 1", "self.new"],
+)
+def test_what_only_writes_an_effect_is_no_reader(text: str) -> None:
+    assert without_reader(["new"], [text]) == {"new"}
+
+
+def test_a_reader_is_found() -> None:
+    assert not without_reader(["new", "newer"], ["if effects.new: self.note(state.effects.newer)"])
