@@ -50,7 +50,7 @@ class Attachments:
 
     `send`: puts a frame on the open stream. `on_refused`: called when the slice refuses attaches and repeating them
     would not help. `on_lives_ended`: called with handles whose queues were dropped, and perhaps declared anew, since
-    they were last attached.
+    they were last attached. `on_ack_timeouts`: called with the ack timeouts of queues, in milliseconds, by handle.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class Attachments:
         send: Callable[[Frame], None],
         on_refused: Callable[[ShoalError], None],
         on_lives_ended: Callable[[Sequence[int]], None],
+        on_ack_timeouts: Callable[[Mapping[int, int]], None],
     ) -> None:
         self.absent: set[int] = set()
         """Handles whose queue had no part here when attached."""
@@ -74,6 +75,7 @@ class Attachments:
         self._send = send
         self._on_refused = on_refused
         self._on_lives_ended = on_lives_ended
+        self._on_ack_timeouts = on_ack_timeouts
         self._open = False
         self._failure: ShoalError | None = None
         self._unsent: dict[int, None] = {}
@@ -156,6 +158,9 @@ class Attachments:
         self.absent.update(answer.absent)
         if len(answer.lives) == len(handles):  # A slice of an older version sends no lives.
             self._learn(handles, answer.lives)
+        if answer.ack_timeouts_ms:
+            timeouts = zip(handles, answer.ack_timeouts_ms, strict=True)
+            self._on_ack_timeouts({handle: ms for handle, ms in timeouts if ms and handle in self._queues})
         self.changed.set()
 
     def refused(self, handles: Sequence[int], error: ShoalError) -> None:

@@ -25,6 +25,7 @@ from shoal.limits import (
     DRAIN_LOOK_S,
     MESSAGES_PER_TURN_MAX,
 )
+from shoal.long_waits import LongWaits
 from shoal.lost_queues import LostQueues
 from shoal.messages import Delivery, Message, check_acked
 from shoal.routing import Routing
@@ -81,6 +82,7 @@ class Inbox:
             self._queues, self._home_of, self._attachments_at, self._lose, telling, wake, bool(queues)
         )
         full = (window.window_messages or WINDOW_MESSAGES_DEFAULT, window.window_bytes or WINDOW_BYTES_DEFAULT)
+        self._waits = LongWaits(self._buffer, self._put_rest_back)
         self._look = WindowLook(*full, self._queues, self._slices, self._buffer.__bool__, telling)
 
     async def __aenter__(self) -> Inbox:
@@ -403,6 +405,7 @@ class Inbox:
                 part.stop(handles)
             self._put_rest_back()
             self._buffer.leave_out(set(handles))
+            self._waits.leave(handles)
         return handles
 
     def _lose(self, handle: int) -> None:
@@ -434,6 +437,7 @@ class Inbox:
                     self._buffer.changed.set,
                     self._dropped,
                     self._lost.ended,
+                    self._waits.learn,
                 )
                 self._slices[name].draining = self._draining
 
@@ -479,6 +483,7 @@ class Inbox:
         self._buffer.close()
         self._unlisten()
         self._look.close()
+        self._waits.close()
         self._lost.close()
         for part in self._slices.values():
             part.closed = True

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import count
 
 from shoal.gaps import GapNews
@@ -30,7 +30,7 @@ class InboxBuffer:
         self._bytes_max = bytes_max
         self._deliveries: deque[_Held] = deque()
         """Deliveries, and gaps in their places."""
-        self._taken_came_s = 0.0
+        self.taken_came_s = 0.0
         """When the delivery that was taken last came, by the event loop's clock."""
         self._answers_awaited = 0
         """The number of calls that wait for an answer. Answers come behind deliveries, so the buffer may exceed its
@@ -58,7 +58,7 @@ class InboxBuffer:
 
     def take(self) -> Delivery | GapNews:
         """Returns the oldest delivery, or gap, and removes it. There must be one."""
-        delivery, size_bytes, self._taken_came_s = self._deliveries.popleft()
+        delivery, size_bytes, self.taken_came_s = self._deliveries.popleft()
         self.bytes -= size_bytes
         self._room.set()
         return delivery
@@ -67,7 +67,7 @@ class InboxBuffer:
         """Puts what is left of the delivery that was taken last back in front."""
         for delivery in reversed(deliveries):
             size_bytes = delivery.size_bytes
-            self._deliveries.appendleft((delivery, size_bytes, self._taken_came_s))
+            self._deliveries.appendleft((delivery, size_bytes, self.taken_came_s))
             self.bytes += size_bytes
 
     def leave_out(self, handles: Container[int]) -> None:
@@ -77,6 +77,23 @@ class InboxBuffer:
             if delivery.leave_out(handles):
                 self._deliveries.append((delivery, delivery.size_bytes, came_s))
                 self.bytes += delivery.size_bytes
+        self._room.set()
+
+    def leave_out_old(self, waits_s: Mapping[int, float], shortest_s: float, now_s: float) -> None:
+        """Gives back what has waited as long as it may, by handle; `shortest_s` is the least of these."""
+        kept: list[_Held] = []
+        while self._deliveries and self._deliveries[0][2] <= now_s - shortest_s:
+            held = self._deliveries.popleft()
+            delivery, size_bytes, came_s = held
+            old = {one for one in delivery.handles if waits_s.get(one, now_s) <= now_s - came_s}
+            if not old or isinstance(delivery, GapNews) or delivery.live:
+                kept.append(held)
+                continue
+            self.bytes -= size_bytes
+            if delivery.leave_out(old):
+                kept.append((delivery, delivery.size_bytes, came_s))
+                self.bytes += delivery.size_bytes
+        self._deliveries.extendleft(reversed(kept))
         self._room.set()
 
     async def give_all_back(self) -> None:

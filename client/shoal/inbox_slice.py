@@ -21,9 +21,9 @@ from shoal.core.refusals import deadline_exceeded
 from shoal.core.repeats import Part, Repeats
 from shoal.dropped_queues import DroppedQueues
 from shoal.gaps import GapNews
-from shoal.limits import DELIVERY_OVERHEAD_BYTES, INBOX_BYTES_MAX, QUEUES_TOLD_MAX
+from shoal.limits import DELIVERY_OVERHEAD_BYTES, INBOX_BYTES_MAX, QUEUES_TOLD_MAX, UNSEEN
 from shoal.live_messages import LiveDelivery
-from shoal.messages import UNSEEN, Delivery
+from shoal.messages import Delivery
 from shoal.nack_sender import NackSender
 from shoal.routing import Routing
 from shoal_contract.chunk import parse_chunk
@@ -78,6 +78,7 @@ class InboxSlice(Consumer):
         on_failure: Callable[[], None],
         dropped: DroppedQueues,
         on_ended: Callable[[str, int, ShoalError], None],
+        on_ack_timeouts: Callable[[Mapping[int, int]], None],
     ) -> None:
         self.error: ShoalError | None = None
         """The error with which this slice refuses the inbox; repeating would not help."""
@@ -104,7 +105,8 @@ class InboxSlice(Consumer):
         """Deliveries and gaps that wait until the life of their queue is known. At most INBOX_BYTES_MAX."""
         self._era = Era(self, 0, 0)
         self.session = routing.inbox_session(slice_name, self, buffer_bytes)
-        self.attachments = Attachments(slice_name, queues, window, self.session.send, self.refused, self._lives_ended)
+        told = (self.refused, self._lives_ended, on_ack_timeouts)
+        self.attachments = Attachments(slice_name, queues, window, self.session.send, *told)
         self.acks = AckSender(self.session, self._acks_refused, self._acks_answered, of_stream=True)
         self.nacks = NackSender(self.session, self._acks_refused)
         self.repeats = Repeats(self.acks.pending) if drop_repeats else None
@@ -322,11 +324,9 @@ class InboxSlice(Consumer):
         """Gives back what the program was not handed out, also of handles that are being detached; except that of a
         life that ended, and that of an earlier stream, which comes again anyway."""
         now = era.stream == self._era.stream != 0
-        if self.closed:
-            return
         if self._ended_in:
             handles = [handle for handle in handles if self._ended_in.get(handle, 0) <= era.number]
-        if not handles:
+        if self.closed or not handles:
             return
         if self.repeats is not None and (not now or self.repeats.remembers_acks):
             for handle in handles:

@@ -14,16 +14,13 @@ from math import ceil
 from types import TracebackType
 from typing import ClassVar, Final, NamedTuple, Protocol
 
-from shoal.limits import DELIVERY_OVERHEAD_BYTES, PROCESS_RETRY_S
+from shoal.limits import DELIVERY_OVERHEAD_BYTES, PROCESS_RETRY_S, UNSEEN
 from shoal_contract.arguments import AGO_S, LAST_MESSAGES, OFFSET, RETRY_AFTER_S, START_VALUE, check_delay_ms
 from shoal_contract.errors import ShoalError
 from shoal_contract.names import Name, text
 from shoal_contract.options import PLAIN, KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
-
-UNSEEN: Final = -1
-"""In the place of a nack's delay: no program was given the messages, so that their delivery does not count."""
 
 
 class Start(NamedTuple):
@@ -115,10 +112,6 @@ class Done(NamedTuple):
     """The first offset that is done."""
     end: int
     """The offset behind the last one that is done."""
-
-
-UNSEEN: Final = -1
-"""In the place of a nack's delay: no program was given the messages, so that their delivery does not count."""
 
 
 class Receipt(NamedTuple):
@@ -280,6 +273,11 @@ class Delivery:
     def give_back(self, consumers: Sequence[int | bytes] | None = None) -> None:
         """Gives all of it back for these consumers, or for all: no program was given it."""
         self._acker.nack(self, self.first, self.end, self._consumers if consumers is None else consumers, UNSEEN)
+
+    @property
+    def handles(self) -> Sequence[int]:
+        """Returns the consumers of a delivery that an inbox got."""
+        return self._consumers  # type: ignore[return-value]  # handles
 
     def give_back_one(self, consumer: int | bytes, offset: int) -> None:
         """Gives the message at `offset` back for one of this delivery's consumers, for `Message`."""

@@ -9,7 +9,7 @@ import pytest
 import shoal
 from shoal import Broker, QueueOptions
 
-from .calls import fresh, take
+from .calls import fresh, take, until
 from .fake_cluster import FakeCluster
 
 WAIT_S = 30
@@ -123,3 +123,38 @@ async def test_messages_on_their_way_while_the_inbox_closes_are_given_back(
     assert await left(fake_broker, queue) == unseen(*range(30))
     frames = [frame for fake in cluster.slices.values() for frame in fake.frames if frame.HasField("nacks")]
     assert all(frame.nacks.unseen for frame in frames if frame.nacks.messages)
+
+
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_jobs_that_wait_in_the_inbox_outlive_the_ack_timeout(broker: Broker, at_once: bool) -> None:
+    dead, key = fresh("dead"), fresh("key")
+    await broker.declare(dead)
+    await broker.bind(dead, key)
+    queue = await with_jobs(broker, 40, at_once, QueueOptions(ack_timeout_ms=1000, max_deliveries=2, dead_letter=key))
+    done: list[int] = []
+    async with asyncio.timeout(WAIT_S), broker.consume(queue) as inbox:
+        while len(done) < 40:
+            message = await inbox.get()
+            assert message.redelivered == 0
+            await asyncio.sleep(0.09)  # The work
+            done.append(int(message.body))
+            await message.ack()
+        await inbox.flush()
+    assert sorted(done) == list(range(40))
+    assert [(await broker.describe(name)).messages for name in (queue, dead)] == [0, 0]
+
+
+async def test_what_was_handed_out_is_not_given_back_before_its_ack_timeout(broker: Broker) -> None:
+    queue = await with_jobs(broker, 3, options=QueueOptions(ack_timeout_ms=4000, max_deliveries=1))
+    async with broker.consume(queue) as inbox:
+        (message,) = await take(inbox, 1)
+        buffer = inbox._buffer
+        came_s = buffer.taken_came_s
+        # Those behind it are given back meanwhile, and come again.
+        await until(lambda: bool(buffer) and all(held[2] > came_s + 1 for held in buffer._deliveries))
+        await message.ack()
+        for other in await take(inbox, 2):
+            assert other.redelivered == 0
+            await other.ack()
+        await inbox.flush()
+    assert (await broker.describe(queue)).messages == 0

@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from shoal.core.waiters import Waiter, fail_waiter
-from shoal.limits import REQUEST_OVERHEAD_BYTES
-from shoal.messages import UNSEEN
+from shoal.limits import REQUEST_OVERHEAD_BYTES, UNSEEN
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 

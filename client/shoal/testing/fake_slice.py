@@ -264,6 +264,9 @@ class FakeSlice:
             session.windows[handle] = attach.window_messages or WINDOW_MESSAGES_DEFAULT
         lives = [self.state.queues.life_of(queue) for queue in attach.queues]
         answer.absent.extend(handle for handle, life in zip(attach.handles, lives, strict=True) if not life)
+        parts = map(self.state.queues.parts.get, attach.queues)
+        timeouts_ms = [part.options.ack_timeout_ms if part is not None else 0 for part in parts]
+        answer.ack_timeouts_ms.extend(timeouts_ms if any(timeouts_ms) else ())
         if self.tells_lives:
             answer.lives.extend(lives)
 

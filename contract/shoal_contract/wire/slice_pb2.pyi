@@ -1111,6 +1111,7 @@ class Attached(_message.Message):
 
     ABSENT_FIELD_NUMBER: _builtins.int
     LIVES_FIELD_NUMBER: _builtins.int
+    ACK_TIMEOUTS_MS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def absent(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Handles whose queue has no part on this slice yet: they are attached once it has."""
@@ -1121,15 +1122,22 @@ class Attached(_message.Message):
         back to another life after a lost stream has seen nothing of it.
         """
 
+    @_builtins.property
+    def ack_timeouts_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """For each handle of the frame its queue's ack_timeout_ms here, 0 where it is absent; empty where all are 0. So a
+        client can give back, unseen, what waits with it for too long. A change of it later is not told.
+        """
+
     def __init__(
         self,
         *,
         absent: _abc.Iterable[_builtins.int] | None = ...,
         lives: _abc.Iterable[_builtins.int] | None = ...,
+        ack_timeouts_ms: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "lives", b"lives"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "ack_timeouts_ms", b"ack_timeouts_ms", "lives", b"lives"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

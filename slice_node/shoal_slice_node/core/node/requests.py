@@ -93,7 +93,12 @@ def attach(node: Node, session: Session, request: wire.Attach) -> Callable[[], W
                 dispatcher.attaching.end(session, error)
             raise
         absent = [handle for handle, life in zip(request.handles, lives, strict=True) if not life]
-        return wire.Answer(attached=wire.Attached(absent=absent, lives=map(abs, lives)))
+        here = map(session.attachments.get, request.handles)
+        timeouts_ms = [0 if attachment is None else attachment.feed.ack_timeout_ms for attachment in here]
+        told = wire.Attached(
+            absent=absent, lives=map(abs, lives), ack_timeouts_ms=timeouts_ms if any(timeouts_ms) else ()
+        )
+        return wire.Answer(attached=told)
 
     def work() -> Work[wire.Answer]:
         try:
