@@ -125,6 +125,11 @@ class Attachments:
         except TimeoutError:
             raise deadline_exceeded(f"attach at slice {self._slice_name}") from None
 
+    def give_up(self, handles: Iterable[int]) -> None:
+        """Leaves out of the attaches to come what leaves the inbox, and is detached a little later."""
+        for handle in handles:
+            self._unsent.pop(handle, None)
+
     def leave(self, handles: Sequence[int]) -> list[asyncio.Future[wire.Answer]]:
         """Detaches. Returns the answers to come, which nothing has to wait for; none if no stream is open."""
         for handle in handles:

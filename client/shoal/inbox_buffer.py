@@ -81,20 +81,28 @@ class InboxBuffer:
         self._room.set()
 
     def give_back_old(self, waits_s: Mapping[int, float], shortest_s: float, now_s: float) -> None:
-        """Gives back what has waited as long as it may, by handle; `shortest_s` is the least of these."""
-        kept: list[_Held] = []
-        while self._deliveries and self._deliveries[0][2] <= now_s - shortest_s:
-            held = self._deliveries.popleft()
+        """Gives back what has waited as long as it may, by handle, and what is behind it of the same queue and key, as
+        it would come before it; `shortest_s` is the least of these."""
+        if not self._deliveries or self._deliveries[0][2] > now_s - shortest_s:
+            return
+        kept: deque[_Held] = deque()
+        given: set[tuple[int, bytes]] = set()
+        for held in self._deliveries:
             delivery, size_bytes, came_s = held
-            old = {one for one in delivery.handles if waits_s.get(one, inf) <= now_s - came_s}
-            if not old or isinstance(delivery, GapNews) or delivery.live:
+            if isinstance(delivery, GapNews) or delivery.live:
                 kept.append(held)
                 continue
+            key, waited_s = delivery.key_bytes, now_s - came_s
+            old = {one for one in delivery.handles if waits_s.get(one, inf) <= waited_s or (one, key) in given}
+            if not old:
+                kept.append(held)
+                continue
+            given.update((one, key) for one in old)
             self.bytes -= size_bytes
             if delivery.leave_out(old):
                 kept.append((delivery, delivery.size_bytes, came_s))
                 self.bytes += delivery.size_bytes
-        self._deliveries.extendleft(reversed(kept))
+        self._deliveries = kept
         self._room.set()
 
     async def give_all_back(self) -> None:

@@ -128,18 +128,19 @@ class InboxSlice(Consumer):
     def stop(self, handles: Sequence[int]) -> None:
         """Asks the slice for nothing more for these handles, so that what is given back goes to other consumers."""
         self._any_detached = True
+        self.attachments.give_up(handles)
         if self._era.stream and handles:
             self.nacks.stop(handles)
 
     def stop_all(self) -> None:
-        """Asks the slice for nothing more. What comes all the same is given back."""
+        """Asks for nothing more; what still comes is given back."""
         self.draining = True
         self._stopped_in = self._era.stream
         self.stop(list(self._queues))
 
     async def detach(self, handles: Sequence[int], deadline: float) -> None:
-        """Detaches after the acks given so far, and after what came before the stop took effect was given back.
-        Returns at once if no stream is open: nothing is attached then."""
+        """Detaches after the acks given so far, and after what came before the stop took effect was given back. Returns
+        at once if no stream is open."""
         try:
             async with asyncio.timeout_at(deadline):
                 try:

@@ -29,6 +29,8 @@ class LongWaits:
     def learn(self, timeouts_ms: Mapping[int, int]) -> None:
         """Takes ack timeouts, in milliseconds, by handle."""
         self._waits_s.update((handle, ms / 2000) for handle, ms in timeouts_ms.items())
+        if not self._waits_s:
+            return  # Those that were asked for have left meanwhile.
         self._shortest_s = min(self._waits_s.values())
         if self._timer is None:
             self._look_later()

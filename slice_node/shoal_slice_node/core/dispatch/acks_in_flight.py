@@ -140,9 +140,9 @@ class AcksInFlight:
         """Takes in acks that came in a change: the tables have them, and no record need say so again. What of them was
         not given yet is passed over by reading the log. The caller must look after the feed: windows have opened."""
         registry = self._registry
-        feed = registry.feeds[acked.queue_id]
-        stream = feed.streams.get(acked.key_id)
-        if stream is None:
+        feed = registry.feeds.get(acked.queue_id)
+        stream = None if feed is None else feed.streams.get(acked.key_id)
+        if feed is None or stream is None:
             return  # The loader will find it as the tables have it.
         if acked.to > stream.next:
             feed.set_lagging(stream)
@@ -205,7 +205,7 @@ class AcksInFlight:
     def _is_finished(stream: Stream) -> bool:
         """Returns whether the binding ended, all of it is done, and no ack of it is under way."""
         busy = stream.out or stream.acks_under_way or stream.key_id in stream.feed.unflushed
-        return stream.finished and not busy and stream.feed.streams.get(stream.key_id) is stream
+        return stream.finished and stream.is_flushed and not busy and stream.feed.streams.get(stream.key_id) is stream
 
     def failed(self, batch: AckBatch) -> None:
         """Notes that the batch is not in the tables: its acks will be taken again."""

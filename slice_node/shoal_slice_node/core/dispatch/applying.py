@@ -74,7 +74,9 @@ class Applying:
 
     def _bound(self, bound: Bound) -> None:
         registry = self._registry
-        feed = registry.feeds[bound.queue_id]
+        feed = registry.feeds.get(bound.queue_id)
+        if feed is None:
+            return  # An event of the same record ended what it was kept for.
         stream = feed.streams.get(bound.key_id)
         if stream is None and feed.loading:
             add_stream(self._registry.state, feed, bound.key_id, registry.register)
@@ -93,9 +95,9 @@ class Applying:
 
     def _unbound(self, unbound: Unbound) -> None:
         registry = self._registry
-        feed = registry.feeds[unbound.queue_id]
-        stream = feed.streams.get(unbound.key_id)
-        if stream is None:
+        feed = registry.feeds.get(unbound.queue_id)
+        stream = None if feed is None else feed.streams.get(unbound.key_id)
+        if feed is None or stream is None:
             return
         registry.leave_key(stream)
         if unbound.end:
@@ -108,16 +110,17 @@ class Applying:
 
     def _purged(self, purged: Purged) -> None:
         """Drops a stream's backlog. Messages on their way to a session still go; their acks will find nothing."""
-        feed = self._registry.feeds[purged.queue_id]
-        stream = feed.streams.get(purged.key_id)
-        if stream is None:
+        feed = self._registry.feeds.get(purged.queue_id)
+        stream = None if feed is None else feed.streams.get(purged.key_id)
+        if feed is None or stream is None:
             return
         self._registry.forget_out(stream)
         stream.purge(purged.to)
         feed.forget_work(stream)
 
     def _retried(self, retried: Retried) -> None:
-        stream = self._registry.feeds[retried.queue_id].streams.get(retried.key_id)
+        feed = self._registry.feeds.get(retried.queue_id)  # An event of the same record may have ended its last rest.
+        stream = None if feed is None else feed.streams.get(retried.key_id)
         if stream is not None and self._registry.returns.retried(stream, retried):
             self._acks.note_done(stream)
 

@@ -121,6 +121,14 @@ class Dispatcher:
         """See AcksInFlight.nack."""
         return self.acks.nack(attachment, key_id, first, to, delay_ms, unseen)
 
+    def stop(self, session: Session, handle: int) -> None:
+        """Gives nothing more to a handle: also if its queue has no part here yet, and gets one later."""
+        attachment, name = session.attachments.get(handle), session.awaited.get(handle)
+        if attachment is not None:
+            attachment.stop()
+        elif name is not None:
+            self.registry.await_part(session, name, handle, 0, 0)
+
     def take(self, session: Session, bytes_max: int) -> Taken:
         """Returns what the transport is to send; its bytes are to be passed to `sent` when the transport has it. May be
         called while a record is applied in part: what comes of it waits for a turn."""

@@ -79,6 +79,7 @@ class Puller:
             parcels, gaps = yield from self._take(feed, attachment, terms, lease)
         finally:
             attachment.end_pull()
+            self._dispatcher.registry.wake(feed)  # Streams were out of its line meanwhile, when windows opened.
         for key_id, first, to in () if session.closed else gaps:
             self._dispatcher.acks.was_told(attachment, key_id, first, to)
         self._state.counters.deliveries += sum(parcel.to - parcel.low for parcel in parcels if not parcel.is_gap)

@@ -77,6 +77,11 @@ class Stream:
         return self.end != 0 and self.cursor >= self.end
 
     @property
+    def is_flushed(self) -> bool:
+        """Returns whether a flush has taken all acks, or a change brought them to the tables."""
+        return self._unflushed is None and self._flushed == self.cursor
+
+    @property
     def messages_allowed(self) -> int:
         """Returns how many messages may be given now, so that done ranges stay about DONE_RANGES_MAX however they are
         acked. If nothing is out and half of the ranges are free, any number: a chunk is not split then. 0 or less: only
@@ -244,7 +249,7 @@ class Stream:
     def acked_by_change(self, first: int, to: int) -> list[Attachment]:
         """Notes that first <= offset < to, which was not done, is done in the tables, whether it is out, to be given
         again, or not given yet. Returns the attachments that had some of it out."""
-        level = self._unflushed is None and self._flushed == self.cursor
+        level = self.is_flushed
         held = self.held(first, to)
         for attachment, low, high in held:
             self.settle(attachment, low, high)

@@ -206,8 +206,7 @@ def _named_messages(
             left = ACKED_PER_STEP
             yield
     for handle in stop:
-        if (attachment := session.attachments.get(handle)) is not None:
-            attachment.stop()
+        node.dispatcher.stop(session, handle)
     for ack, full_name in named:
         row = node.state.tables.key.get(full_name)
         left -= 1
