@@ -94,7 +94,7 @@ class Registry:
         return None if queue_id in self.transients.ending else queue_id
 
     @property
-    def expiry_ms(self) -> int:
+    def expiry_clock_ms(self) -> int:
         """Returns the time by which messages expire: the machine's, as it was told last, but it never goes back."""
         return max(self._wall_ms, self.state.time_ms)
 

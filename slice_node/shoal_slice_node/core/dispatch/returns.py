@@ -43,7 +43,7 @@ class Returns:
     RESTING_OVER_KEPT, and what each binding may have out."""
 
     def __init__(self, state: State, registry: Registry) -> None:
-        self.deciding = Deciding(state, self._given_up)
+        self.deciding = Deciding(state, self._given_up, lambda: registry.expiry_clock_ms)
         self.letters = self.deciding.letters
         self._state = state
         self._registry = registry
