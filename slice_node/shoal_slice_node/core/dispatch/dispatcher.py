@@ -131,7 +131,7 @@ class Dispatcher:
             self.registry.leases.sends(session)
         taken = session.take(bytes_max, self.expiry_clock_ms)
         for key_id, gap in taken.told:
-            self.acks.tell(session, key_id, gap)
+            self.acks.gap_leaves(session, key_id, gap)
         return taken
 
     def sent(self, session: Session, cost_bytes: int) -> None:

@@ -174,7 +174,7 @@ class Returns:
                 self._end(stream, resting)
         return False
 
-    def acked_by_change(self, stream: Stream, first: int, to: int) -> None:
+    def end_rests(self, stream: Stream, first: int, to: int) -> None:
         """Notes that first <= o < to are done: none of them rests any more."""
         if stream.resting:
             self._cut(stream, first, to, done=False)
