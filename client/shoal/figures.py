@@ -132,7 +132,7 @@ class Counters:
     queues_expired: int
     """Transient queues dropped because no session consumed them."""
     nacks: int = 0
-    """Messages given back by a nack."""
+    """Messages given back by a nack; what no program was given does not count."""
     ack_timeouts: int = 0
     """Messages not acked in time, and given again."""
     dead_nacked: int = 0
@@ -208,7 +208,7 @@ class SliceFigures:
     checkpointer_restarts: int = 0
     """How often the checkpointer died and was started again."""
     letters_waiting: int = 0
-    """Copies for dead-letter keys of other slices that are not known to be there yet."""
+    """Dead letters for keys of other slices that are not known to be there yet; farewells do not count."""
     delayed_publishes: int = 0
     """Publishes that wait for their time, in chunks."""
     delayed_bytes: int = 0

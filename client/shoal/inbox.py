@@ -82,7 +82,7 @@ class Inbox:
             self._queues, self._home_of, self._attachments_at, self._lose, telling, wake, bool(queues)
         )
         full = (window.window_messages or WINDOW_MESSAGES_DEFAULT, window.window_bytes or WINDOW_BYTES_DEFAULT)
-        self._waits = LongWaits(self._buffer, self._put_rest_back)
+        self._waits = LongWaits(self._buffer, self._put_current_back)
         self._look = WindowLook(*full, self._queues, self._slices, self._buffer.__bool__, telling)
 
     async def __aenter__(self) -> Inbox:
@@ -112,7 +112,7 @@ class Inbox:
         if self._closed:
             return
         self._closed = True
-        self._put_rest_back()
+        self._put_current_back()
         self._buffer.close()
         deadline = asyncio.get_running_loop().time() + CLOSE_S
         try:
@@ -271,11 +271,11 @@ class Inbox:
         for part in self._slices.values():
             part.stop_all()
 
-    def _put_rest_back(self) -> None:
+    def _put_current_back(self) -> None:
         """Puts what the program has not taken of the current delivery back into the buffer."""
         last, self._last, self._current = self._last, None, iter(())
         if last is not None:
-            self._buffer.put_back(last.rest())
+            self._buffer.put_back(last.after())
 
     async def _give_all_back(self, deadline: float) -> None:
         """Gives back what was not handed out, so that its delivery does not count; also what is on its way."""
@@ -403,8 +403,8 @@ class Inbox:
         if handles:
             for part in self._slices.values():
                 part.stop(handles)
-            self._put_rest_back()
-            self._buffer.leave_out(set(handles))
+            self._put_current_back()
+            self._buffer.give_back_of(set(handles))
             self._waits.leave(handles)
         return handles
 

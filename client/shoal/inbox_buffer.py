@@ -10,6 +10,7 @@ import contextlib
 from collections import deque
 from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import count
+from math import inf
 
 from shoal.gaps import GapNews
 from shoal.limits import GIVEN_BACK_PER_TURN, INBOX_EXCESS_BYTES
@@ -70,7 +71,7 @@ class InboxBuffer:
             self._deliveries.appendleft((delivery, size_bytes, self.taken_came_s))
             self.bytes += size_bytes
 
-    def leave_out(self, handles: Container[int]) -> None:
+    def give_back_of(self, handles: Container[int]) -> None:
         """Gives back what is for queues that leave the inbox."""
         held, self._deliveries, self.bytes = self._deliveries, deque(), 0
         for delivery, _, came_s in held:
@@ -79,13 +80,13 @@ class InboxBuffer:
                 self.bytes += delivery.size_bytes
         self._room.set()
 
-    def leave_out_old(self, waits_s: Mapping[int, float], shortest_s: float, now_s: float) -> None:
+    def give_back_old(self, waits_s: Mapping[int, float], shortest_s: float, now_s: float) -> None:
         """Gives back what has waited as long as it may, by handle; `shortest_s` is the least of these."""
         kept: list[_Held] = []
         while self._deliveries and self._deliveries[0][2] <= now_s - shortest_s:
             held = self._deliveries.popleft()
             delivery, size_bytes, came_s = held
-            old = {one for one in delivery.handles if waits_s.get(one, now_s) <= now_s - came_s}
+            old = {one for one in delivery.handles if waits_s.get(one, inf) <= now_s - came_s}
             if not old or isinstance(delivery, GapNews) or delivery.live:
                 kept.append(held)
                 continue

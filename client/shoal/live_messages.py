@@ -46,9 +46,9 @@ class LiveMessage(Message):
     def give_back(self) -> None:
         """Does nothing: a live message is not given again."""
 
-    def rest(self) -> list[Delivery]:
+    def after(self) -> list[Delivery]:
         """Returns what its delivery yields after it."""
-        return self._delivery.rest_after(self._consumer, self._place)
+        return self._delivery.after(self._consumer, self._place)
 
     @property
     def body(self) -> bytes:

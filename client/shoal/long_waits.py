@@ -14,12 +14,12 @@ from shoal.limits import LONG_WAIT_LOOK_S, LONG_WAIT_LOOKS
 
 
 class LongWaits:
-    """Looks at the buffer while there are queues with an ack timeout. `put_rest_back`: puts what the program has not
+    """Looks at the buffer while there are queues with an ack timeout. `put_current_back`: puts what the program has not
     taken of the current delivery back into the buffer."""
 
-    def __init__(self, buffer: InboxBuffer, put_rest_back: Callable[[], None]) -> None:
+    def __init__(self, buffer: InboxBuffer, put_current_back: Callable[[], None]) -> None:
         self._buffer = buffer
-        self._put_rest_back = put_rest_back
+        self._put_current_back = put_current_back
         self._waits_s: dict[int, float] = {}
         """Handle -> how long its messages may wait: half of its queue's ack timeout."""
         self._shortest_s = 0.0
@@ -54,6 +54,6 @@ class LongWaits:
             return
         now_s = asyncio.get_running_loop().time()
         if self._buffer.taken_came_s <= now_s - self._shortest_s:
-            self._put_rest_back()
-        self._buffer.leave_out_old(self._waits_s, self._shortest_s, now_s)
+            self._put_current_back()
+        self._buffer.give_back_old(self._waits_s, self._shortest_s, now_s)
         self._look_later()

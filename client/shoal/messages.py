@@ -283,7 +283,7 @@ class Delivery:
         """Gives the message at `offset` back for one of this delivery's consumers, for `Message`."""
         self._acker.nack(self, offset, offset + 1, (consumer,), UNSEEN)
 
-    def rest_after(self, consumer: int | bytes, offset: int) -> list[Delivery]:
+    def after(self, consumer: int | bytes, offset: int) -> list[Delivery]:
         """Returns what `messages` yields after this one."""
         later = self._consumers[self._consumers.index(consumer) + 1 :]
         rest = [self._part(offset, offset + 1, later)] if later else []
@@ -342,13 +342,13 @@ class Message:
         self.offset = offset
 
     def give_back(self) -> None:
-        """Gives it back, as it was only looked at: its delivery does not count. Only after `Inbox.stop`: else it comes
-        again here at once."""
+        """Gives back a message that was only looked at, as `shoal tail` does: its delivery does not count. Do so only
+        after `Inbox.stop` of its queue: else it comes again here at once."""
         self._delivery.give_back_one(self._consumer, self.offset)
 
-    def rest(self) -> list[Delivery]:
+    def after(self) -> list[Delivery]:
         """Returns what its delivery yields after it."""
-        return self._delivery.rest_after(self._consumer, self.offset)
+        return self._delivery.after(self._consumer, self.offset)
 
     @property
     def queue(self) -> str:

@@ -161,7 +161,7 @@ async def test_a_body_that_is_complete_is_never_ended_for_another(
         peer, body = await opened(bodies)
         peer.send(b"x", more=False)
         await body.receive()
-    assert not bodies.end_slowest()
+    assert not bodies.end_late()
     with pytest.raises(ResourceExhausted):
         await opened(bodies)
 

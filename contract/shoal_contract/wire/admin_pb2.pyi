@@ -124,7 +124,7 @@ class FiguresResponse(_message.Message):
     core: _builtins.str
     """Which form of the core runs: "python" or "compiled"."""
     letters_waiting: _builtins.int
-    """Copies of messages for dead-letter keys of other slices that are not known to be there yet."""
+    """Dead letters for keys of other slices that are not known to be there yet; farewells do not count."""
     delayed_publishes: _builtins.int
     """Publishes that wait for their time, and the bytes of their chunks, with headers."""
     delayed_bytes: _builtins.int
@@ -346,7 +346,9 @@ class Counters(_message.Message):
     queues_expired: _builtins.int
     """Transient queues dropped because no session consumed them."""
     nacks: _builtins.int
-    """Messages that a consumer gave back, and those that it did not ack in time: once for each queue and time."""
+    """Messages that a consumer gave back, and those that it did not ack in time: once for each queue and time. What no
+    program was given (`Nacks.unseen`) does not count.
+    """
     ack_timeouts: _builtins.int
     dead_nacked: _builtins.int
     """Messages delivered as often as their queue allows, once for each queue, by how they came back last: a nack, an ack

@@ -1125,7 +1125,8 @@ class Attached(_message.Message):
     @_builtins.property
     def ack_timeouts_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """For each handle of the frame its queue's ack_timeout_ms here, 0 where it is absent; empty where all are 0. So a
-        client can give back, unseen, what waits with it for too long. A change of it later is not told.
+        client can give back, unseen, what waits with it for too long. A queue's options never change; the timeout of one
+        that is dropped and declared anew is not told to sessions that have it attached.
         """
 
     def __init__(

@@ -30,7 +30,7 @@ from shoal_contract.arguments import (
 )
 from shoal_contract.limits import BODY_BYTES_MAX, DEAD_LETTER_BYTES_MAX, NAME_BYTES_MAX, TIME_S_MAX
 from shoal_ops.http import limits, names
-from shoal_ops.http.forms import FIRST, HeaderTexts, check_fields
+from shoal_ops.http.bounded_json import FIRST, HeaderTexts, check_fields
 from shoal_ops.http.messages import BODY_BASE64_MAX
 
 NameText = Annotated[str, Field(min_length=1, max_length=NAME_BYTES_MAX)]

@@ -7,7 +7,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from shoal_ops.http import limits, models
-from shoal_ops.http.forms import FIRST
+from shoal_ops.http.bounded_json import FIRST
 from shoal_ops.http.models import Form, NameEncoded, NameText, example
 
 

@@ -14,7 +14,7 @@ from shoal_contract.arguments import PULL_MESSAGES
 from shoal_contract.errors import Malformed, OutOfRange, ShoalError, Unavailable, check_at_most
 from shoal_contract.names import encode_name
 from shoal_ops.http import events, limits, messages, models, names
-from shoal_ops.http.forms import BoundedRoute
+from shoal_ops.http.bounded_json import BoundedRoute
 from shoal_ops.http.gateway import Gateway
 from shoal_ops.http.parameters import IdempotencyKey, KeyName, QueueName, TheGateway
 from shoal_runtime.http import problem

@@ -11,7 +11,7 @@ import shoal
 from shoal_contract.errors import NoSuchQueue
 from shoal_contract.names import Name, encode_name, show
 from shoal_ops.http import messages, models, names
-from shoal_ops.http.forms import BoundedRoute
+from shoal_ops.http.bounded_json import BoundedRoute
 from shoal_ops.http.parameters import KeyName, QueueName, TheGateway
 
 router = APIRouter(tags=["queues"], route_class=BoundedRoute)

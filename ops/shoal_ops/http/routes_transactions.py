@@ -10,7 +10,7 @@ import shoal
 from shoal_contract.errors import Malformed
 from shoal_ops.http import messages, models, names
 from shoal_ops.http import models_transactions as forms
-from shoal_ops.http.forms import BoundedRoute
+from shoal_ops.http.bounded_json import BoundedRoute
 from shoal_ops.http.parameters import TheGateway
 from shoal_ops.http.routes_messages import done_of, let_go, receipt_of, seconds_of, time_of
 from shoal_ops.http.routes_queues import offsets_of, start_of

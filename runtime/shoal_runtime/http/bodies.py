@@ -127,16 +127,16 @@ class Bodies:
     def arriving(self, body: Body) -> bool:
         return body in self._arriving
 
-    def end_slowest(self) -> bool:
+    def end_late(self) -> bool:
         """Ends a body that comes too slowly, if there is one: its request makes room for another. Returns whether it
         did."""
         now = asyncio.get_running_loop().time()
-        slowest = max(
+        least_used = max(
             (body for body in self._arriving if body.is_late(now)), key=lambda body: body.idle_share, default=None
         )
-        if slowest is None:
+        if least_used is None:
             return False
-        slowest.end(
+        least_used.end(
             f"it brought less than {limits.STEP_BYTES} bytes in {limits.SLOW_S:g} s, or would have taken more than"
             f" {limits.CROWDED_BODY_S:g} s, while others waited for room"
         )
@@ -170,7 +170,7 @@ class Bodies:
         if not small:
             room -= room // limits.SMALL_BODIES_PARTS
         while self.held_bytes + wanted > room:
-            if not self.end_slowest():
+            if not self.end_late():
                 raise ResourceExhausted(
                     f"request bodies under way: {self.held_bytes} bytes, and {wanted} more are wanted; the limit is "
                     f"{room}",

@@ -100,7 +100,7 @@ class Guard:
 
     def _admit(self, scope: Scope, receive: Receive) -> Body:
         """Returns the request's body, with its place taken. Raises ResourceExhausted, TooLarge, Malformed."""
-        if self.active >= self._requests_max and not self._is_free(scope) and not self.bodies.end_slowest():
+        if self.active >= self._requests_max and not self._is_free(scope) and not self.bodies.end_late():
             raise ResourceExhausted(
                 f"requests under way: {self.active + 1}; the limit is {self._requests_max}",
                 subject="requests under way",

@@ -78,7 +78,7 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("chunks", "Chunks that they came in.", lambda f: f.counters.chunks),
     ("deliveries", "Messages given, once for each queue.", lambda f: f.counters.deliveries),
     ("acks", "Messages acked, once for each queue.", lambda f: f.counters.acks),
-    ("nacks", "Messages given back by a nack.", lambda f: f.counters.nacks),
+    ("nacks", "Messages given back by a nack; what no program was given does not count.", lambda f: f.counters.nacks),
     ("ack_timeouts", "Messages not acked in time, and given again.", lambda f: f.counters.ack_timeouts),
     ("drops", "Queues dropped.", lambda f: f.counters.drops),
     ("purges", "Queues purged.", lambda f: f.counters.purges),

@@ -235,8 +235,8 @@ TRIM_DELAY_MS: Final = 500
 """How long a key's consumed rows may wait for a trim when too few of its cursors have advanced to pay for one."""
 
 AGE_BIND_COST: Final = 4
-"""Operations that the first bind by age of a key in a change costs; others cost 1. It looks at the headers of up to some
-25 log rows of a large key, 0.2 ms."""
+"""Operations that the first bind by age of a key in a change costs; others cost 1. It looks at the headers of up to
+some 25 log rows of a large key, 0.2 ms."""
 
 APPLIED_PER_STEP: Final = 16
 """Keys or queues of a record that are applied in one step: under 1 ms. Between steps, work outside of the core goes on.

@@ -141,7 +141,7 @@ def take_acks(
     Raises TooLarge.
     """
     consumers = count_acks(acks)
-    work = _acking(node, session, acks, everyone, node.dispatcher.ack, unacked)
+    work = _named_messages(node, session, acks, everyone, node.dispatcher.ack, unacked)
     _settle(node, source, work, consumers if unacked is None else 2 * consumers, done)
 
 
@@ -159,18 +159,16 @@ def take_nacks(
     Raises TooLarge, OutOfRange, Malformed. That too many rest comes up only in the work: then `done` is called with
     ResourceExhausted, and messages named before were taken back.
     """
-    messages, delay_ms, unseen, stop = (
-        list(nacks.messages),
-        check_nacks(nacks, everyone),
-        nacks.unseen,
-        list(nacks.stop),
-    )
+    messages = list(nacks.messages)
+    delay_ms = check_nacks(nacks, everyone)
+    unseen = nacks.unseen
+    stop = list(nacks.stop)
     looks = count_acks(messages) + len(stop)
 
     def nack(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
         return node.dispatcher.nack(attachment, key_id, first, to, delay_ms, unseen)
 
-    _settle(node, source, _acking(node, session, messages, everyone, nack, None, stop), looks, done)
+    _settle(node, source, _named_messages(node, session, messages, everyone, nack, None, stop), looks, done)
 
 
 def _settle(
@@ -188,7 +186,7 @@ def _settle(
     node.add_work(source, work, lambda _, error: done(None if error is None else as_shoal_error(error)))
 
 
-def _acking(
+def _named_messages(
     node: Node,
     session: Session,
     acks: list[wire.Ack],
