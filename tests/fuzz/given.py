@@ -107,15 +107,27 @@ class Given:
             del held[offset]
             life.acked.setdefault(key, set()).add(offset)
 
-    def nack(self, life: Life, consumer: Consumer, key: bytes, first: int, to: int, at: tuple[int, int | None]) -> None:
+    def nack(
+        self,
+        life: Life,
+        consumer: Consumer,
+        key: bytes,
+        first: int,
+        to: int,
+        at: tuple[int, int | None],
+        unseen: bool = False,
+    ) -> None:
         """Notes that a consumer gave back the offsets that it holds in first <= o < to, as far as they reached
-        it. `at`: its session and handle."""
+        it. `at`: its session and handle. `unseen`: this delivery does not count."""
         session, handle = at
         held, ways = self.holds(life, key), self.ways.get(session, {})
         for offset in [o for o, holder in held.items() if first <= o < to and holder.consumer is consumer]:
             if handle is None or Way(handle, life.number, key, offset) not in ways:
                 del held[offset]
-                self.came_back(life.number, key, offset, NACK)
+                if unseen:
+                    self._given_back.add((life.number, key, offset))
+                else:
+                    self.came_back(life.number, key, offset, NACK)
 
     def ack_left(self, life: Life, key: bytes, stretches: list[tuple[int, int]]) -> None:
         """Notes that a unary ack named offsets that a consumer had when it left, and no other has yet."""

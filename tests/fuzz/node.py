@@ -190,7 +190,7 @@ class Node:
             stream, life = attachment.feed.streams.get(key_id), self.owed.lives.get(attachment.feed.name)
             if stream is not None and life is not None and not attachment.feed.gone:
                 at = attachment.session.number, attachment.handle
-                self.given.nack(life, attachment, stream.key, first, to, at)
+                self.given.nack(life, attachment, stream.key, first, to, at, unseen)
             return nack(attachment, key_id, first, to, delay_ms, unseen)
 
         def acking(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:

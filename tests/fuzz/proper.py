@@ -105,7 +105,9 @@ def _nacks(random: Random) -> wire.SessionRequest:
 
 def nacks(random: Random) -> wire.Nacks:
     delay_ms = random.choice((0, 0, 20, 86_400_000))
-    return wire.Nacks(messages=[ack(random) for _ in range(random.choice((1, 3)))], delay_ms=delay_ms)
+    messages = [ack(random) for _ in range(random.choice((1, 3)))]
+    stop = random.choice(((), (), (1, 2), range(1, 9)))
+    return wire.Nacks(messages=messages, delay_ms=delay_ms, unseen=not delay_ms and random.random() < 0.5, stop=stop)
 
 
 def pull(random: Random) -> wire.Pull:
@@ -232,6 +234,7 @@ def _nack(random: Random) -> Message:
     found = nacks(random)
     for one in found.messages:
         del one.handles[:]
+    del found.stop[:]
     return wire.NackRequest(nacks=found)
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply import binds as apply_binds
+from shoal_slice_node.core.apply.queues import Queue
+from shoal_slice_node.core.apply.state import State
 
 from .core_driver import CoreDriver, bind, declare, publish
 
@@ -20,15 +22,32 @@ def at_offset(offset: int, **keys: list[str]) -> wire.Step:
     return wire.Step(binds=binds)
 
 
-@pytest.mark.parametrize("piece", [1_000, 2], ids=["in one step", "in pieces"])
-def test_keys_that_were_bound_before_are_named_by_their_place(piece: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(apply_binds, "APPLIED_PER_STEP", piece)
+def noted_pieces(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many keys each step binds, from now on."""
+    found: list[int] = []
+    before = apply_binds.bind_resolved
+
+    def resolved(state: State, queue: Queue, names: list[bytes], begin: apply_binds.Begin) -> list[int]:
+        found.append(len(names))
+        return before(state, queue, names, begin)
+
+    monkeypatch.setattr(apply_binds, "bind_resolved", resolved)
+    return found
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1_000, [3, 2]), (2, [2, 1, 2])], ids=["in one step", "in pieces"])
+def test_keys_that_were_bound_before_are_named_by_their_place(
+    size: int, expected: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(apply_binds, "APPLIED_PER_STEP", size)
     core = CoreDriver()
     core.change(declare("q", "p", "keeps"), bind("keeps", "a", "b", "c"))
     for _ in range(9):
         core.change(publish("a", b"1"), publish("b", b"1"), publish("c", b"1"))
     core.change(bind("q", "b"), bind("p", "a"))
+    pieces = noted_pieces(monkeypatch)
     step = core.change(at_offset(5, none=["a"], q=["a", "b", "c"], p=["a", "b"])).steps[0]
+    assert pieces == expected
     assert [refusal.request for refusal in step.refusals] == [0]
     assert list(step.offsets) == [0, 5, 10, 5, 10, 5]
     assert list(step.bound_before) == [2, 4]

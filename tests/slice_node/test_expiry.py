@@ -96,7 +96,7 @@ def test_pull_and_peek_give_nothing_that_expired(core: CoreDriver) -> None:
     mixed(core)
     later(core, 100)
     queue_id = core.tables.queue_by_name.get(b"q") or b""
-    wall_ms = core.dispatcher.expiry_ms
+    wall_ms = core.dispatcher.expiry_clock_ms
     assert [one.low for one in finish(peek(core.state, queue_id, 10, 1 << 20, wall_ms))] == [1, 4, 5]
     session = core.session()
     assert [delivery.low for delivery in core.pull(session, "q", 10)] == [1, 4, 5]

@@ -37,7 +37,7 @@ def serves_stalled(count: int) -> float:
 def counts_consumed(count: int) -> float:
     line = MemberLine({}, lambda _: False, lambda _: None, lambda _: 1, lambda _: 0, lambda: None)
     for number in range(count):
-        line.consumed(b"%d" % number)
+        line.in_memory_changed(b"%d" % number)
 
     def steps() -> None:
         while line:

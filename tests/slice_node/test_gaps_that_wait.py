@@ -188,7 +188,7 @@ def test_gaps_are_noted_in_turns_and_not_while_they_are_taken(core: Driver) -> N
     taken = core.dispatcher.take(session, 1 << 20)
     assert [len(gap.handles) for gap in taken.gaps] == [len(queues)] and not taken.deliveries
     assert session.owed == len(queues)
-    core.dispatcher.acks.told_turn(PUMP_TURN_HANDLES)
+    core.dispatcher.acks.gaps_turn(PUMP_TURN_HANDLES)
     assert session.owed == len(queues) - PUMP_TURN_HANDLES
     core.pump()
     assert session.owed == 0 and core.state.counters.acks == 0

@@ -213,6 +213,22 @@ def test_a_letter_whose_message_is_gone_is_over(core: Driver) -> None:
     core.check()
 
 
+def test_a_letter_expires_by_the_clock_that_deliveries_expire_by(core: Driver) -> None:
+    """It was compared with the time of the last record, which may be long ago."""
+    foreign(core)
+    session = attached(core)
+    core.change(publish("k", b"short", ttl_ms=5_000))
+    for _ in range(2):
+        core.take(session)
+        core.again(session, 0, 9)
+    core.maintain()
+    letters = core.dispatcher.registry.returns.letters
+    assert letters.unsent == 1
+    core.now_ms += 6_000
+    core.dispatcher.tell_time(core.wall_ms)
+    assert letters.take(core.now_ms) is None
+
+
 def test_what_rests_and_is_gone_is_decided_once(core: Driver) -> None:
     """An ack in a change moved the cursor in the tables above it, and a record was made for it at each tick."""
     core.change(configure("k", KeyOptions(capacity_messages=2, policy="drop_oldest")))

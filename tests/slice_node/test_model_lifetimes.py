@@ -245,7 +245,7 @@ class LifetimesMachine(OptionsMachine):
         assert (described.messages, described.body_bytes) == self.model.depth(name)
         queue_id = self.core.tables.queue_by_name.get(name.encode())
         assert queue_id is not None
-        peeked = peek(self.core.state, queue_id, messages, 1 << 20, self.core.dispatcher.expiry_ms)
+        peeked = peek(self.core.state, queue_id, messages, 1 << 20, self.core.dispatcher.expiry_clock_ms)
         found = [Id(name, key, offset) for one in finish(peeked) for key, offset, _ in bodies_of(one)]
         valid = {
             Id(name, key, offset)

@@ -7,6 +7,7 @@ import pytest
 from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch import timeouts
+from shoal_slice_node.core.dispatch.served import serve, silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import PUMP_TURN_HANDLES
 
@@ -281,3 +282,28 @@ def test_a_session_that_ends_while_it_is_taken_back_counts_none(core: Driver, mo
         other = attached(core)
         assert core.times(other) == [(offset, 0) for offset in range(1, 11)]
     core.check()
+
+
+def test_a_pause_that_nothing_would_end_is_found_and_ended(core: Driver) -> None:
+    """The check of silence took a paused attachment for one whose window is full."""
+    declared(core, "q", ack_timeout_ms=TIMEOUT_MS)
+    core.change(bind("q", "k"))
+    session = attached(core)
+    core.change(publish("k", b"x"), publish("k", b"y"))
+    core.pump()
+    core.wait(TIMEOUT_MS + 300)
+    feeds = list(core.dispatcher.feeds.values())
+    assert len(session.paused) == 1 and not list(silent_streams(core.dispatcher, feeds))
+    session.paused.clear()
+    found = list(silent_streams(core.dispatcher, feeds))
+    assert [one.reason for one in found] == [f"session {session.number} was paused, and nothing will end the pause"]
+    serve(core.dispatcher, found[0])
+    assert not list(silent_streams(core.dispatcher, feeds))
+    core.dispatcher.reads(session)
+    core.dispatcher.registry.roomy.clear()
+    found = list(silent_streams(core.dispatcher, feeds))
+    assert [one.reason for one in found] == [f"session {session.number} reads again, and its pauses are not ended"]
+    serve(core.dispatcher, found[0])
+    core.pump()
+    assert not list(silent_streams(core.dispatcher, feeds))
+    assert [offset for offset, _ in core.times(session)] == [1, 2]

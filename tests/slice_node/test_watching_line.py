@@ -147,7 +147,7 @@ def test_more_consumed_keys_than_may_wait_are_told_by_a_snapshot(steps: Steps, m
     for watch in watches:
         watch.take()
     core.attach(core.session(), "q")
-    assert len(core.node.watching._line._consumed) <= 100
+    assert len(core.node.watching._line._in_memory_changed) <= 100
     for watch in watches:
         core.now_ms += SNAPSHOT_PAUSE_MS
         settle(core)

@@ -9,6 +9,7 @@ from shoal_slice_node.core.limits import (
     ANSWERS_KEPT_MAX,
     BATCH_BYTES_MAX,
     GAPS_AT_ONCE_MAX,
+    LETTERS_PER_LINE,
     PARCEL_BYTES_MAX,
     PULL_BYTES_MAX,
     PULL_GAPS_BYTES_MAX,
@@ -369,6 +370,7 @@ CHECKPOINT_STOP_S: Final = 60
 """How long a clean stop waits for its checkpoint before it leaves the rest to the journal."""
 
 assert ACK_FLUSH_MS >= TICK_MS
+assert 2 * LETTERS_PER_LINE <= COURIER_LETTERS
 assert BATCH_BYTES_MAX + REQUEST_BYTES_MAX < APPEND_BYTES_MAX
 assert BATCH_BYTES_MAX < REQUEST_BYTES_MAX < PENDING_BYTES_DEFAULT
 assert PULL_BYTES_MAX + CHUNK_BYTES_MAX + PULL_GAPS_BYTES_MAX + GAPS_AT_ONCE_MAX * PARCEL_BYTES_MAX < LARGE_ANSWER_BYTES

@@ -237,12 +237,10 @@ def _of_queues(acks: Sequence[wire.Ack]) -> list[wire.Ack]:
     return list(acks)
 
 
-def slice_handlers(broker: Broker, admission: Admission) -> Sequence[grpc.GenericRpcHandler]:
-    """Returns the handlers of SliceService, to be added to a server. They get requests as bytes, so that the cost of
-    parsing is known before."""
-    service = SliceService(broker)
-    methods = {
-        "Declare": Unary(wire.DeclareRequest, service.declare),
+def unary_methods(service: SliceService) -> dict[str, Unary]:
+    """Returns the unary methods by name, with the shapes of their requests."""
+    return {
+        "Declare": Unary(wire.DeclareRequest, service.declare, {2: {}}),
         "Bind": Unary(wire.BindRequest, service.bind),
         "Unbind": Unary(wire.UnbindRequest, service.unbind),
         "Publish": Unary(wire.PublishRequest, service.publish, {2: {2: {1: {}}}}),
@@ -251,10 +249,17 @@ def slice_handlers(broker: Broker, admission: Admission) -> Sequence[grpc.Generi
         "Nack": Unary(wire.NackRequest, service.nack, {1: {1: {4: None}, 4: None}}),
         "Drop": Unary(wire.DropRequest, service.drop),
         "Purge": Unary(wire.PurgeRequest, service.purge),
-        "Configure": Unary(wire.ConfigureRequest, service.configure),
+        "Configure": Unary(wire.ConfigureRequest, service.configure, {2: {}}),
         "Farewell": Unary(wire.FarewellRequest, service.farewell, {3: {2: {1: {}}}}),
         "Describe": Unary(wire.DescribeRequest, service.describe, {1: {}}),
     }
+
+
+def slice_handlers(broker: Broker, admission: Admission) -> Sequence[grpc.GenericRpcHandler]:
+    """Returns the handlers of SliceService, to be added to a server. They get requests as bytes, so that the cost of
+    parsing is known before."""
+    service = SliceService(broker)
+    methods = unary_methods(service)
     streams: dict[str, grpc.RpcMethodHandler[Any, Any]] = {
         name: grpc.stream_stream_rpc_method_handler(broker.watchman.unread.counted(serve))
         for name, serve in (("Session", service.session), ("Watch", service.watch))

@@ -84,15 +84,17 @@ key that takes none only one is noted."""
 
 FAREWELL_LINES_FORGOTTEN_MAX: Final = 64
 FAREWELL_LINES_FORGOTTEN_MS: Final = 100
-"""If so many keys take none: how many of them are forgotten until the next round, in how long, so that others are
-tried. All letters of a slice that is away are tried so, a million in half an hour, for a percent of the time."""
+"""If FAREWELL_LETTERS_WAITING_MAX keys take none, so many of them are forgotten in each so many ms, until the next
+round, so that others are tried. All letters of a slice that is away are tried so, a million in half an hour, for a
+percent of the time."""
 
 FAREWELL_LETTER_REFUSED_MS: Final = 3_600_000
 """If a key at its capacity refuses all farewells of another slice for so long, each that it refuses from then on ends.
 """
 
-FAREWELL_LETTERS_PER_ROUND_MS: Final = 10
-"""So many letters that a round looked at put the next one off by a millisecond: it looks at 50 in a millisecond."""
+FAREWELL_LETTERS_PER_REST_MS: Final = 10
+"""Letters that a round looked at, for each millisecond of rest before the next round: it looks at 50 in a millisecond.
+"""
 
 FAREWELL_LETTERS_PER_STEP: Final = 64
 """Letters of farewells that are looked at in one step for one that may be sent; no more once they have
@@ -233,7 +235,8 @@ TRIM_DELAY_MS: Final = 500
 """How long a key's consumed rows may wait for a trim when too few of its cursors have advanced to pay for one."""
 
 AGE_BIND_COST: Final = 4
-"""Operations that a bind by age costs: it looks at the headers of up to some 25 log rows of a large key, 0.2 ms."""
+"""Operations that the first bind by age of a key in a change costs; others cost 1. It looks at the headers of up to
+some 25 log rows of a large key, 0.2 ms."""
 
 APPLIED_PER_STEP: Final = 16
 """Keys or queues of a record that are applied in one step: under 1 ms. Between steps, work outside of the core goes on.
@@ -286,6 +289,9 @@ PRODUCER_SAMPLE_MS: Final = 600_000
 LEASES_PER_TURN: Final = 1_000
 """Leases that are over and are lined up to be ended in one tick: about 2 ms. They are ended in turns, of each session
 in turn."""
+
+LISTED_PER_COST: Final = 50
+"""Parcels that wait for a session and are listed, for what one costs that is taken back."""
 
 LEASE_COST: Final = 10
 """What the end of a lease costs, in stretches."""

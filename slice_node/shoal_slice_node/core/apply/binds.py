@@ -16,6 +16,7 @@ from shoal_slice_node.core.apply.lookups import bound_key
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import (
+    AGE_BIND_COST,
     APPLIED_PER_STEP,
     AWAY_RANGES_MAX,
     BINDINGS_PER_QUEUE_MAX,
@@ -54,8 +55,11 @@ class Begin(NamedTuple):
     start: int
     value: int
     found: dict[tuple[bytes, int], int]
-    per_step: int = APPLIED_PER_STEP
-    """How many keys are bound in one step."""
+
+    @property
+    def keys_per_step(self) -> int:
+        """Returns how many keys are bound in one step."""
+        return APPLIED_PER_STEP // AGE_BIND_COST if self.start == wire.START_AGE else APPLIED_PER_STEP
 
 
 AT_HEAD: Final = Begin(wire.START_UNSPECIFIED, 0, {})
@@ -70,35 +74,34 @@ def bind(state: State, name: bytes, keys: list[bytes], begin: Begin) -> Work[lis
     """
     queue = existing_queue(state, name)
     full_names = state.owned_names(keys)
-    if queue.bindings + len(full_names) <= BINDINGS_PER_QUEUE_MAX and _fits_step(
-        state, queue, full_names, begin.per_step
-    ):
+    few = begin.keys_per_step
+    if queue.bindings + len(full_names) <= BINDINGS_PER_QUEUE_MAX and _fits_step(state, queue, full_names, few):
         _check_bind(state, queue, full_names, begin)
         if queue.options.expires_after_s and keys:
             state.renew_transient(queue)
         return bind_resolved(state, queue, full_names, begin)
     yield from check_binding_count(state, queue, full_names)
-    for names in _pieces(state, queue, full_names):
+    for names in _pieces(state, queue, full_names, few):
         _check_bind(state, queue, names, begin)
         queue.forget_buckets()
         yield
     if queue.options.expires_after_s:
         state.renew_transient(queue)
     offsets: list[int] = []
-    for names in _pieces(state, queue, full_names, begin.per_step):
+    for names in _pieces(state, queue, full_names, few):
         offsets += bind_resolved(state, queue, names, begin)
         queue.forget_buckets()
         yield
     return offsets
 
 
-def _fits_step(state: State, queue: Queue, names: list[bytes], keys_max: int = APPLIED_PER_STEP) -> bool:
+def _fits_step(state: State, queue: Queue, names: list[bytes], keys_max: int) -> bool:
     if len(names) > keys_max:
         return False
     return not queue.details or sum(_cost(state, queue, name) for name in names) <= APPLIED_PER_STEP
 
 
-def _pieces(state: State, queue: Queue, names: list[bytes], keys_max: int = APPLIED_PER_STEP) -> Iterator[list[bytes]]:
+def _pieces(state: State, queue: Queue, names: list[bytes], keys_max: int) -> Iterator[list[bytes]]:
     """Yields the names for each step: one name, or up to `keys_max` that cost at most APPLIED_PER_STEP."""
     if not queue.details:
         for position in range(0, len(names), keys_max):
@@ -175,7 +178,7 @@ def check_binding_count(state: State, queue: Queue, full_names: list[bytes]) -> 
     value, limit = queue.bindings + len(full_names), BINDINGS_PER_QUEUE_MAX
     if value > limit:
         new: set[bytes] = set()
-        for names in _pieces(state, queue, full_names):
+        for names in _pieces(state, queue, full_names, APPLIED_PER_STEP):
             new.update(name for name in names if not is_bound(state, queue, name))
             queue.forget_buckets()
             yield
@@ -290,10 +293,10 @@ def unbind(state: State, name: bytes, keys: list[bytes], discard: bool) -> Work[
     """
     queue = existing_queue(state, name)
     full_names = state.owned_names(keys)
-    if _fits_step(state, queue, full_names):
+    if _fits_step(state, queue, full_names, APPLIED_PER_STEP):
         return _unbind(state, queue, full_names, discard)
     offsets: list[int] = []
-    for names in _pieces(state, queue, full_names):
+    for names in _pieces(state, queue, full_names, APPLIED_PER_STEP):
         offsets += _unbind(state, queue, names, discard)
         queue.forget_buckets()
         yield

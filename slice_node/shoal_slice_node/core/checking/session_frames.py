@@ -25,7 +25,15 @@ from shoal_slice_node.core.limits import (
     QUEUES_PER_ATTACH_MAX,
 )
 
-_SHAPE: Final[Shape] = {3: {}, 5: {2: None}, 6: {1: None}, 7: {1: {4: None}}, 8: {}, 9: {}, 10: {1: {4: None}, 4: None}}
+REQUEST_SHAPE: Final[Shape] = {
+    3: {},
+    5: {2: None},
+    6: {1: None},
+    7: {1: {4: None}},
+    8: {},
+    9: {},
+    10: {1: {4: None}, 4: None},
+}
 """The shape of a SessionRequest: open, attach, detach, acks, pull, describe, nacks. A change is bytes, counted
 elsewhere."""
 
@@ -34,7 +42,7 @@ _FIELDS_MAX: Final = 2 * ACKED_CONSUMERS_PER_FRAME_MAX
 
 def parse_request(data: bytes) -> wire.SessionRequest:
     """Parses a frame. Raises Malformed, TooLarge: the stream must end then, as it is not known which frame it was."""
-    if len(data) > PARSED_AT_ONCE_BYTES_MAX and count_fields(data, _SHAPE, _FIELDS_MAX) > _FIELDS_MAX:
+    if len(data) > PARSED_AT_ONCE_BYTES_MAX and count_fields(data, REQUEST_SHAPE, _FIELDS_MAX) > _FIELDS_MAX:
         raise TooLarge(
             f"frame of {len(data)} bytes has more than {_FIELDS_MAX} fields", subject="fields", limit=_FIELDS_MAX
         )

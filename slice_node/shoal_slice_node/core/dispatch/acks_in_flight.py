@@ -32,6 +32,8 @@ class AckBatch:
 
 
 class AcksInFlight:
+    """Keeps acks until the tables have them, and gaps that have left for sessions until what they name is done."""
+
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         registry.flush_by(self.note_done)
@@ -41,8 +43,9 @@ class AcksInFlight:
         """The streams that the flush under way has not taken yet, by feed."""
         self.left = 0
         """The number of streams in `_flushing`."""
-        self.told: deque[tuple[bytes, Parcel, Iterator[Attachment]]] = deque()
-        """Gaps that have left for sessions and are not done yet, with their key ids and those that are told."""
+        self.gaps_left: deque[tuple[bytes, Parcel, Iterator[Attachment]]] = deque()
+        """Gaps that have left for sessions and are not done yet, with their key ids and those that are told: at most
+        the gaps that sessions had out."""
 
     @property
     def waiting(self) -> bool:
@@ -61,19 +64,19 @@ class AcksInFlight:
         self._registry.state.counters.acks += acked
         return cost
 
-    def tell(self, session: Session, key_id: bytes, gap: Parcel) -> None:
+    def gap_leaves(self, session: Session, key_id: bytes, gap: Parcel) -> None:
         """Notes that a gap leaves for a session: what it names is done, as turns come."""
         attachments = session.attachments
         holders = [attachments[handle] for handle in gap.handles if handle in attachments]
-        self.told.append((key_id, gap, iter(holders)))
+        self.gaps_left.append((key_id, gap, iter(holders)))
 
-    def told_turn(self, cost_max: int) -> None:
+    def gaps_turn(self, cost_max: int) -> None:
         """Notes that consumers were told of a gap. Goes on with the one that left first."""
-        key_id, gap, holders = self.told[0]
+        key_id, gap, holders = self.gaps_left[0]
         while cost_max > 0:
             attachment = next(holders, None)
             if attachment is None:
-                self.told.popleft()
+                self.gaps_left.popleft()
                 return
             cost_max -= self.was_told(attachment, key_id, gap.first, gap.to)
 
@@ -146,7 +149,7 @@ class AcksInFlight:
             return  # The loader will find it as the tables have it.
         if acked.to > stream.next:
             feed.set_lagging(stream)
-        registry.returns.acked_by_change(stream, acked.first, acked.to)
+        registry.returns.end_rests(stream, acked.first, acked.to)
         for attachment in stream.acked_by_change(acked.first, acked.to):
             registry.has_room_again(attachment.session)
         if stream.end and self._is_finished(stream):

@@ -63,11 +63,11 @@ class Deciding:
     """Keeps what waits for RETRY records, and decides about it. What the key gave up meanwhile needs no record, and
     a record might not find it: the cursor in the tables may have passed it."""
 
-    def __init__(self, state: State, give_up: GiveUp) -> None:
+    def __init__(self, state: State, give_up: GiveUp, expiry_clock_ms: Callable[[], int]) -> None:
         self._state = state
         self._give_up = give_up
         self._originals = Originals(state)
-        self.letters = Letters(state, self._originals, self.wait)
+        self.letters = Letters(state, self._originals, self.wait, expiry_clock_ms)
         self._counting = Undecided()
         """Counts are to be kept of these, or they are done and not copied here."""
         self._dying = Undecided()

@@ -81,9 +81,9 @@ class Dispatcher:
     # Time, and those that watch.
 
     @property
-    def expiry_ms(self) -> int:
-        """See Registry.expiry_ms."""
-        return self.registry.expiry_ms
+    def expiry_clock_ms(self) -> int:
+        """See Registry.expiry_clock_ms."""
+        return self.registry.expiry_clock_ms
 
     def tell_time(self, wall_ms: int) -> None:
         """See Registry.tell_time."""
@@ -137,9 +137,9 @@ class Dispatcher:
             self.registry.let_go(session, freed)
         if session.leases:
             self.registry.leases.sends(session)
-        taken = session.take(bytes_max, self.expiry_ms)
+        taken = session.take(bytes_max, self.expiry_clock_ms)
         for key_id, gap in taken.told:
-            self.acks.tell(session, key_id, gap)
+            self.acks.gap_leaves(session, key_id, gap)
         return taken
 
     def sent(self, session: Session, cost_bytes: int) -> None:

@@ -24,7 +24,7 @@ from shoal_slice_node.core.limits import (
     FAREWELL_LETTER_BYTES_OPENED,
     FAREWELL_LETTER_REFUSED_MS,
     FAREWELL_LETTERS_PER_RECORD_MAX,
-    FAREWELL_LETTERS_PER_ROUND_MS,
+    FAREWELL_LETTERS_PER_REST_MS,
     FAREWELL_LETTERS_PER_STEP,
     FAREWELL_LETTERS_WAITING_MAX,
     FAREWELL_LINES_FORGOTTEN_MAX,
@@ -161,7 +161,7 @@ class _Round:
         """Notes that all letters were looked at. Letters that are made later do not put the next round off."""
         if not self._is_over:
             self._is_over = True
-            rest_ms = self._looked_at // FAREWELL_LETTERS_PER_ROUND_MS
+            rest_ms = self._looked_at // FAREWELL_LETTERS_PER_REST_MS
             self._next_ms = now_ms + max(LETTER_AGAIN_MS_MAX, rest_ms)
             self._soon_ms = now_ms + max(LETTER_AGAIN_MS, rest_ms)
 

@@ -24,7 +24,6 @@ class Attachment:
 
     __slots__ = (
         "_left",
-        "_paused",
         "_pulls",
         "body_bytes",
         "feed",
@@ -32,6 +31,7 @@ class Attachment:
         "lease",
         "lined",
         "messages",
+        "paused",
         "session",
         "unsent",
         "window_bytes",
@@ -53,7 +53,8 @@ class Attachment:
         """What it is given now joins this lease, in a queue with an ack timeout."""
         self.unsent: dict[bytes, list[tuple[int, int]]] | None = None
         """By key id, what was on its way to it and was taken back, as it was detached or did not read, and is out."""
-        self._paused = False
+        self.paused = False
+        """It is given nothing for now. Invariant: True exactly while it is in its session's `paused` or `resumed`."""
         self._left = False
         """It was detached, and gets nothing more."""
         self._pulls = 0
@@ -62,7 +63,7 @@ class Attachment:
     @property
     def window_open(self) -> bool:
         """Returns whether the window has room for one message: its last may exceed it in bytes."""
-        return self.messages < self.window_messages and self.body_bytes < self.window_bytes and not self._paused
+        return self.messages < self.window_messages and self.body_bytes < self.window_bytes and not self.paused
 
     @property
     def attached(self) -> bool:
@@ -71,7 +72,7 @@ class Attachment:
 
     def pause(self, paused: bool) -> None:
         """Notes whether it is to be given nothing. Only its session calls this."""
-        self._paused = paused
+        self.paused = paused
 
     def room_for(self, messages: int, body_bytes: int) -> int:
         """Returns for how many of a chunk's messages the window has room; it is open. Of bytes, each message counts
@@ -152,11 +153,10 @@ class Feed:
     exactly one, and no ack timeout: `Growing` gives it new chunks without a look at the line. `lagging`: streams with
     something to read or give again; a stream is in it exactly while `stream.lagging`. `unflushed`: streams with acks
     that no flush has taken. `loading`: some bindings may have no stream yet; the loader makes them. `expires_after_s`,
-    `ack_timeout_ms`, `max_deliveries`, `dead_letter`: as the queue's options say. `exclusive`: which one
-    session may consume it; None: any number may. `gone`: the feed is not registered
-    any more; it has no streams then. `passed_over`: the number of streams, at the end of `lagging`, that were looked at
-    and got nothing, as they wait for acks. If all wait, the feed waits too. Every event that may change this sets it to
-    0.
+    `ack_timeout_ms`, `max_deliveries`, `dead_letter`: as the queue's options say. `exclusive`: which one session may
+    consume it; None: any number may. `gone`: the feed is not registered any more; it has no streams then.
+    `passed_over`: the number of streams, at the end of `lagging`, that were looked at and got nothing, as they wait for
+    acks. If all wait, the feed waits too. Every event that may change this sets it to 0.
     """
 
     __slots__ = (

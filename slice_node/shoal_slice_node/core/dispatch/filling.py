@@ -146,7 +146,7 @@ class _Filling:
         self._registry = registry
         self._recent: RecentChunks = registry.recent
         self._opened: OpenedChunks = registry.opened
-        self._wall_ms = registry.expiry_ms
+        self._wall_ms = registry.expiry_clock_ms
         self._lease_of = lease_of
         self._give_run = give_run
 

@@ -48,7 +48,7 @@ def pass_over(
     attachment = pick() if lost else None
     if lost and attachment is None:
         return None
-    registry.returns.acked_by_change(stream, first, to)
+    registry.returns.end_rests(stream, first, to)
     stream.forget_returned(first, to)
     if stream.next < to:
         stream.give_on_from(to)

@@ -123,7 +123,7 @@ class Growing:
         if spread.chunks:
             grown = spread.grown = spread.chunks.popleft()
             self._count(spread, -len(grown.chunk) - GROWTH_BYTES)
-            if isinstance(grown, Grown) and has_expired(grown.expires_ms, self._registry.expiry_ms):
+            if isinstance(grown, Grown) and has_expired(grown.expires_ms, self._registry.expiry_clock_ms):
                 spread.grown = None  # It expired while it waited: streams meet it in the log.
         elif spread.sweep:
             spread.grown, spread.sweep = None, False

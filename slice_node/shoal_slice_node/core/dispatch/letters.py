@@ -43,8 +43,15 @@ class Letters:
     """Keeps the letters: of messages in a row one stretch, of which a letter is made when it is taken. `retry`: takes a
     message whose copy is where it belongs."""
 
-    def __init__(self, state: State, originals: Originals, retry: Callable[[Stream, Resting], None]) -> None:
+    def __init__(
+        self,
+        state: State,
+        originals: Originals,
+        retry: Callable[[Stream, Resting], None],
+        expiry_clock_ms: Callable[[], int],
+    ) -> None:
         self._state = state
+        self._expiry_clock_ms = expiry_clock_ms
         self._originals = originals
         self._retry = retry
         self._lines: LetterLines[tuple[Stream, Resting]] = LetterLines()
@@ -104,7 +111,7 @@ class Letters:
             self._retry(stream, resting)
             return None
         death = Death(_key_of(stream), feed.name, stream.key, offset, resting.times, resting.reason)
-        expired = has_expired(stored.header.expires_ms, self._state.time_ms)
+        expired = has_expired(stored.header.expires_ms, self._expiry_clock_ms())
         copy = None if expired else copy_of(stored.opened(), offset - stored.first, death)
         if copy is None:
             self._done(stream, resting)

@@ -36,3 +36,14 @@ def resume(registry: Registry, session: Session, attachments_max: int) -> None:
         registry.wake(attachment.feed)
     if session.resumed:
         registry.roomy[session] = None
+
+
+def note_again(registry: Registry, attachment: Attachment) -> None:
+    """Sees to it that an attachment's pause ends, if nothing else would."""
+    session = attachment.session
+    if not attachment.paused or session.closed:
+        return
+    if attachment not in session.paused and attachment not in session.resumed:
+        pause(registry, attachment)
+    if session.resumed:
+        registry.roomy[session] = None

@@ -43,7 +43,7 @@ class Pump:
             _Kind(growing.spreads, partial(growing.turn, PUMP_TURN_HANDLES)),
             _Kind(attaching.returning, partial(attaching.return_turn, PUMP_TURN_HANDLES)),
             _Kind(registry.timeouts.ending, partial(registry.timeouts.turn, PUMP_TURN_HANDLES)),
-            _Kind(acks.told, partial(acks.told_turn, PUMP_TURN_HANDLES)),
+            _Kind(acks.gaps_left, partial(acks.gaps_turn, PUMP_TURN_HANDLES)),
             _Kind(registry.roomy, self._room_turn),
             _Kind(attaching.loading, partial(attaching.load_turn, PUMP_TURN_BINDINGS)),
             _Kind(attaching.closing, partial(attaching.close_turn, PUMP_TURN_BINDINGS)),

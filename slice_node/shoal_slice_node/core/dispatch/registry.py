@@ -94,7 +94,7 @@ class Registry:
         return None if queue_id in self.transients.ending else queue_id
 
     @property
-    def expiry_ms(self) -> int:
+    def expiry_clock_ms(self) -> int:
         """Returns the time by which messages expire: the machine's, as it was told last, but it never goes back."""
         return max(self._wall_ms, self.state.time_ms)
 
@@ -194,7 +194,7 @@ class Registry:
         if not stream.end:
             self.by_key.setdefault(stream.key_id, {})[queue_id] = stream
             if self._presence is not None:
-                self._presence.consumed(stream.key)
+                self._presence.in_memory_changed(stream.key)
 
     def leave_key(self, stream: Stream) -> None:
         """Removes a stream from its key, which does not wake it any more."""
@@ -204,11 +204,11 @@ class Registry:
             if not streams:
                 del self.by_key[stream.key_id]
             if self._presence is not None:
-                self._presence.consumed(stream.key)
+                self._presence.in_memory_changed(stream.key)
 
     def in_memory(self, key_id: bytes, queues: int) -> int:
         """Returns how many of the `queues` bound to a key dispatch knows: those too that are not consumed, while their
-        messages rest or acks are on their way. Presence.consumed says when this changes, so that watches can count."""
+        messages rest or acks are on their way. Presence.in_memory_changed says when this changes: watches count."""
         return min(len(self.by_key.get(key_id, ())), queues)
 
     def remove_stream(self, stream: Stream) -> None:

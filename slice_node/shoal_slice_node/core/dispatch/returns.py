@@ -43,7 +43,7 @@ class Returns:
     RESTING_OVER_KEPT, and what each binding may have out."""
 
     def __init__(self, state: State, registry: Registry) -> None:
-        self.deciding = Deciding(state, self._given_up)
+        self.deciding = Deciding(state, self._given_up, lambda: registry.expiry_clock_ms)
         self.letters = self.deciding.letters
         self._state = state
         self._registry = registry
@@ -174,7 +174,7 @@ class Returns:
                 self._end(stream, resting)
         return False
 
-    def acked_by_change(self, stream: Stream, first: int, to: int) -> None:
+    def end_rests(self, stream: Stream, first: int, to: int) -> None:
         """Notes that first <= o < to are done: none of them rests any more."""
         if stream.resting:
             self._cut(stream, first, to, done=False)

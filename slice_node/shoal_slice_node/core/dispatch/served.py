@@ -1,6 +1,9 @@
 """Checks the promise that no binding falls silent: if a binding has a backlog, and a session with room has attached its
 queue, then the binding is being served or is in line for it.
 
+An attachment has no room while it is paused (pausing), and for ever once it is stopped: a stop makes its window 0. Of
+one that is paused it is checked that something will end the pause; of one that is stopped, nothing.
+
 A test checks after every step. A running node checks a few feeds from time to time, counts what it finds, and puts it
 in line.
 """
@@ -12,6 +15,7 @@ from typing import NamedTuple
 
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.pausing import note_again
 from shoal_slice_node.core.dispatch.streams import Stream
 
 
@@ -38,8 +42,9 @@ def silent_streams(dispatcher: Dispatcher, feeds: Iterable[Feed]) -> Iterator[Si
 
 
 def serve(dispatcher: Dispatcher, silent: Silent) -> None:
-    """Puts in line what the check found."""
+    """Puts in line what the check found. Pauses that nothing would end are noted again."""
     for attachment in silent.feed.attachments.values():
+        note_again(dispatcher.registry, attachment)
         silent.feed.line_up(attachment)
     if silent.stream is not None:
         silent.feed.set_lagging(silent.stream)
@@ -52,6 +57,12 @@ def _out_of_line(dispatcher: Dispatcher, feed: Feed) -> Iterator[Silent]:
     roomy = dispatcher.registry.roomy
     for attachment in feed.attachments.values():
         session = attachment.session
+        if attachment.paused and not session.closed:
+            if attachment not in session.paused and attachment not in session.resumed:
+                yield Silent(feed, None, f"session {session.number} was paused, and nothing will end the pause")
+            elif attachment in session.resumed and session not in roomy:
+                yield Silent(feed, None, f"session {session.number} reads again, and its pauses are not ended")
+            continue
         if attachment.lined or not attachment.window_open or session.closed:
             continue
         if feed.queue_id not in session.stalled:

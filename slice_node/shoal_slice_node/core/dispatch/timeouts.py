@@ -14,15 +14,12 @@ from shoal_slice_node.core.dispatch.pausing import pause
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Returned
 from shoal_slice_node.core.dispatch.unsent import split, withdraw
-from shoal_slice_node.core.limits import LEASE_COST, LEASES_PER_TURN, WITHDRAWN_PER_STEP
+from shoal_slice_node.core.limits import LEASE_COST, LEASES_PER_TURN, LISTED_PER_COST, WITHDRAWN_PER_STEP
 from shoal_slice_node.core.ranges import Ranges
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.registry import Registry
 
-
-_LISTED_PER_COST = 50
-"""Parcels that are listed for what one costs that is taken back."""
 
 _Ending: TypeAlias = "tuple[Lease, Iterator[int]]"
 
@@ -101,7 +98,7 @@ class Timeouts:
             if not parcels:
                 break
             pause(registry, attachment)
-            yield 1 + len(parcels) // _LISTED_PER_COST
+            yield 1 + len(parcels) // LISTED_PER_COST
             while parcels and attachment.attached:
                 some = parcels[-WITHDRAWN_PER_STEP:]
                 del parcels[-WITHDRAWN_PER_STEP:]

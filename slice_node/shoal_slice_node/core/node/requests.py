@@ -269,7 +269,7 @@ def pull(
         answer = wire.Answer(pulled=wire.Deliveries())
         found: Sequence[wire.Delivery | Parcel] = ()
         if request.peek:
-            found = yield from peek(node.state, queue_id, messages, body_bytes, node.dispatcher.expiry_ms)
+            found = yield from peek(node.state, queue_id, messages, body_bytes, node.dispatcher.expiry_clock_ms)
         elif node.dispatcher.part_here(request.queue) is not None:
             found = yield from node.puller.pull(session, queue_id, terms, node.now_ms)
         else:

@@ -8,7 +8,7 @@ from shoal_contract.errors import Malformed
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.binds import Begin, bind
 from shoal_slice_node.core.checking.columns import check_memberships
-from shoal_slice_node.core.limits import AGE_BIND_COST, APPLIED_PER_STEP
+from shoal_slice_node.core.limits import AGE_BIND_COST
 from shoal_slice_node.core.turns import Work
 from shoal_slice_node.core.verbs.verb import Change, Columns, Measures, Verb
 
@@ -22,13 +22,12 @@ def _check(number: int, step: wire.Binds, _: Measures) -> int:
 
 
 def _apply(change: Change, step: wire.Binds) -> Work[wire.StepOutcome]:
-    state, by_age = change.state, step.start == wire.START_AGE
+    state = change.state
     if step.start == wire.START_OFFSET:
         return (yield from _bind_at(change, step))
-    per_step = APPLIED_PER_STEP // AGE_BIND_COST if by_age else APPLIED_PER_STEP
-    begin = Begin(step.start, step.start_value, change.found_by_age, per_step)
+    begin = Begin(step.start, step.start_value, change.found_by_age)
     outcome, done = yield from change.each_membership(
-        step, lambda queue, keys: bind(state, queue, keys, begin), per_step
+        step, lambda queue, keys: bind(state, queue, keys, begin), begin.keys_per_step
     )
     state.effects.counters.binds += done
     return outcome
@@ -42,7 +41,7 @@ def _looks(step: wire.Binds) -> int:
 def _bind_at(change: Change, step: wire.Binds) -> Work[wire.StepOutcome]:
     """Binds from an offset, and notes which keys were bound before."""
     state = change.state
-    begin = Begin(step.start, step.start_value, change.found_by_age, APPLIED_PER_STEP)
+    begin = Begin(step.start, step.start_value, change.found_by_age)
     bound_before: list[int] = []
     place = 0
 
@@ -53,7 +52,7 @@ def _bind_at(change: Change, step: wire.Binds) -> Work[wire.StepOutcome]:
         bound_before.extend(at for at, offset in enumerate(offsets, first) if offset < 0)
         return [abs(offset) for offset in offsets]
 
-    outcome, done = yield from change.each_membership(step, request, APPLIED_PER_STEP)
+    outcome, done = yield from change.each_membership(step, request, begin.keys_per_step)
     outcome.bound_before.extend(bound_before)
     state.effects.counters.binds += done
     return outcome

@@ -7,6 +7,7 @@ from typing import Final
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.binds import unbind
 from shoal_slice_node.core.checking.columns import check_memberships
+from shoal_slice_node.core.limits import APPLIED_PER_STEP
 from shoal_slice_node.core.turns import Work
 from shoal_slice_node.core.verbs.verb import Change, Columns, Measures, Verb
 
@@ -17,7 +18,9 @@ def _check(number: int, step: wire.Unbinds, _: Measures) -> int:
 
 def _apply(change: Change, step: wire.Unbinds) -> Work[wire.StepOutcome]:
     state, discard = change.state, step.discard
-    outcome, done = yield from change.each_membership(step, lambda queue, keys: unbind(state, queue, keys, discard))
+    outcome, done = yield from change.each_membership(
+        step, lambda queue, keys: unbind(state, queue, keys, discard), APPLIED_PER_STEP
+    )
     state.effects.counters.unbinds += done
     return outcome
 

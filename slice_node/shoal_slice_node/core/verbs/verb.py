@@ -113,7 +113,7 @@ class Change:
         self,
         step: wire.Binds | wire.Unbinds,
         request: Callable[[bytes, list[bytes]], Work[list[int]]],
-        per_step: int = APPLIED_PER_STEP,
+        per_step: int,
     ) -> Work[tuple[wire.StepOutcome, int]]:
         """Calls `request` for each queue with its keys, `per_step` keys between two yields, or those of one queue.
         Returns the outcome, and how many keys were not refused."""

@@ -12,11 +12,11 @@ from shoal_slice_node.core.rows.key_row import ID
 class Counting:
     """Reads counts from the tables and from dispatch. A queue that was dropped and has bindings left counts, as it does
     in receipts. Of those that are consumed more count than a receipt calls live: a queue counts while any message of it
-    rests, though no session consumes it any more. `consumed`: see Registry.in_memory."""
+    rests, though no session consumes it any more. `in_memory`: see Registry.in_memory."""
 
-    def __init__(self, state: State, consumed: Callable[[bytes, int], int]) -> None:
+    def __init__(self, state: State, in_memory: Callable[[bytes, int], int]) -> None:
         self.state = state
-        self._consumed = consumed
+        self._in_memory = in_memory
 
     def of(self, key: bytes) -> tuple[int, int]:
         """Returns how many queues are bound to the key, and how many of them are consumed now, as watches count."""
@@ -24,7 +24,7 @@ class Counting:
         if row is None:
             return 0, 0
         bound = self.state.tables.binding.count(row[ID])
-        return bound, self._consumed(row[ID], bound)
+        return bound, self._in_memory(row[ID], bound)
 
     def add(self, response: wire.WatchResponse, key: bytes, presence: bool, empty: bool = True) -> None:
         """Adds a key's counts to a response; if `empty` is False, not those of a key to which nothing is bound."""

@@ -51,11 +51,11 @@ class MemberLine:
         """The watched keys that have not heard of the drop which is the first event."""
         self._presence: OrderedDict[bytes, Iterator[WatchedKey] | None] = OrderedDict()
         """Queues that became online or offline -> the watched keys that have not heard of it; None: none has."""
-        self._consumed: OrderedDict[bytes, None] = OrderedDict()
+        self._in_memory_changed: OrderedDict[bytes, None] = OrderedDict()
         """Keys of which other queues are consumed than before. At most CONSUMED_WAITING_MAX."""
 
     def __bool__(self) -> bool:
-        return bool(self._events or self._presence or self._consumed)
+        return bool(self._events or self._presence or self._in_memory_changed)
 
     def __contains__(self, queue_id: object) -> bool:
         return queue_id in self._known or queue_id in self._joining
@@ -78,11 +78,11 @@ class MemberLine:
         else:
             self._presence[queue_id] = None
 
-    def consumed(self, key: bytes) -> None:
+    def in_memory_changed(self, key: bytes) -> None:
         """Takes in, later, that other queues of a key are consumed than before."""
-        self._consumed[key] = None
-        if len(self._consumed) > CONSUMED_WAITING_MAX:
-            self._consumed.clear()
+        self._in_memory_changed[key] = None
+        if len(self._in_memory_changed) > CONSUMED_WAITING_MAX:
+            self._in_memory_changed.clear()
             self._count_all()
 
     def step(self) -> None:
@@ -97,8 +97,8 @@ class MemberLine:
                 return
             del self._presence[queue_id]
             left = told - 1
-        while self._consumed and left > 0:
-            key, _ = self._consumed.popitem(last=False)
+        while self._in_memory_changed and left > 0:
+            key, _ = self._in_memory_changed.popitem(last=False)
             left -= 1 + self._count(key)
 
     def _tell(self, queue_id: bytes, keys: Iterator[WatchedKey], left: int) -> int:

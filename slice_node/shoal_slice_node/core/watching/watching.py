@@ -79,7 +79,7 @@ class Watching:
         self._idle: OrderedDict[Watched, int] = OrderedDict()
         """What no watch is left of, with the time (ms) until which it is remembered; the oldest first."""
         self._line = MemberLine(
-            self._known, self._is_online, self._note_due, self._take_in, self._count_consumed, self._count_anew
+            self._known, self._is_online, self._note_due, self._take_in, self._count_in_memory, self._count_anew
         )
         self._members = WatchedMembers(self._keys, self._prefixes, self._line)
         self._interest.members = None
@@ -245,17 +245,17 @@ class Watching:
         """Hears from dispatch that a session attached a queue, or that no session has it attached any more."""
         self._line.attached(queue_id)
 
-    def consumed(self, key: bytes) -> None:
+    def in_memory_changed(self, key: bytes) -> None:
         """Hears from dispatch that it knows other queues of a key than before."""
         for watched in self._keys.get(key, ()):
             if watched.presence and watched.large:
                 self._due[watched] = None
         if len(self._members.lengths) > LENGTHS_AT_ONCE_MAX:
-            self._line.consumed(key)
+            self._line.in_memory_changed(key)
         elif self._prefixes:
-            self._count_consumed(key)
+            self._count_in_memory(key)
 
-    def _count_consumed(self, key: bytes) -> int:
+    def _count_in_memory(self, key: bytes) -> int:
         return self._count(key, (one for one in self._prefixes_of(key) if one.presence))
 
     def _count_anew(self) -> None:
