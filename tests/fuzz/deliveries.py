@@ -42,6 +42,8 @@ class Deliveries:
         self._reasons: dict[Slot, int] = {}
         self._letters: dict[bytes, Slot] = {}
         self._sent: set[Slot] = set()
+        self._sent_by_leader: set[Slot] = set()
+        """Those of the present leader: another knows of none, and may own the key by then, so that it copies here."""
 
     def begins(self, life: Life) -> None:
         """Notes a new life of a queue."""
@@ -83,6 +85,7 @@ class Deliveries:
     def crashed(self) -> None:
         """Forgets what is in no record."""
         self.back.clear()
+        self._sent_by_leader.clear()
 
     # Records.
 
@@ -113,7 +116,10 @@ class Deliveries:
         assert retry.fate != Fate.AGAIN, f"{slot} is to be given again, and is done"
         if slot not in self.unsure:
             assert times == retry.times == self.bound(slot.life), f"{slot} is done after {times} deliveries"
-        assert (retry.fate == Fate.SENT) == (slot in self._sent), f"{slot}: its copy is at another slice, or is not"
+        if retry.fate == Fate.SENT:
+            assert slot in self._sent, f"{slot}: its copy is not at another slice"
+        else:
+            assert slot not in self._sent_by_leader, f"{slot}: its copy is at another slice"
         dead_letter = life.options.dead_letter
         assert isinstance(dead_letter, bytes)
         headers = self._headers(life, slot, retry.times)
@@ -174,6 +180,7 @@ class Deliveries:
     def sent(self, slot: Slot) -> None:
         """Notes that a letter is where it belongs."""
         self._sent.add(slot)
+        self._sent_by_leader.add(slot)
 
     def check_headers(self, key: bytes, offset: int, fields: Mapping[str, bytes]) -> None:
         """Checks what a delivery says of a copy."""
