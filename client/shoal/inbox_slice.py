@@ -87,7 +87,7 @@ class InboxSlice(Consumer):
         self.recent = RecentBytes()
         self.closed = False
         self.draining = False
-        """True if what is new is not handed out any more, but given back."""
+        """True if what is new is given back."""
         self._stopped_in = 0
         """The stream on which the slice was asked to stop all: what is given back on another would come again."""
         self._dropped = dropped
@@ -139,8 +139,7 @@ class InboxSlice(Consumer):
         self.stop(list(self._queues))
 
     async def detach(self, handles: Sequence[int], deadline: float) -> None:
-        """Detaches after the acks given so far, and after what came before the stop took effect was given back. Returns
-        at once if no stream is open."""
+        """Detaches after the acks given so far, and after what came before the stop took effect was given back."""
         try:
             async with asyncio.timeout_at(deadline):
                 try:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from shoal_contract.chunk import encode_chunk, parse_chunk
-from shoal_slice_node.core.apply.records import Fate, Retry
+from shoal_slice_node.core.apply.records import Fate, Reason, Retry
 from shoal_slice_node.core.dispatch.letters import Letter
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ class Deliveries:
         """Key and offset of each copy, with its headers."""
         self._bounds: dict[int, int] = {}
         self._reasons: dict[Slot, int] = {}
+        self._of_old_leader: set[Slot] = set()
+        """Those whose reasons the present leader does not know, if no record names them: it says that they were left."""
         self._letters: dict[bytes, Slot] = {}
         self._sent: set[Slot] = set()
         self._sent_by_leader: set[Slot] = set()
@@ -57,6 +59,7 @@ class Deliveries:
         if self.bound(life):
             slot = Slot(life, key, offset)
             self.back[slot] = self._reasons[slot] = reason
+            self._of_old_leader.discard(slot)
 
     def settled(self, life: int, key: bytes, offsets: set[int]) -> None:
         """Notes that messages are acked, or no longer owed."""
@@ -86,6 +89,7 @@ class Deliveries:
         """Forgets what is in no record."""
         self.back.clear()
         self._sent_by_leader.clear()
+        self._of_old_leader.update(self._reasons)
 
     # Records.
 
@@ -122,6 +126,8 @@ class Deliveries:
             assert slot not in self._sent_by_leader, f"{slot}: its copy is at another slice"
         dead_letter = life.options.dead_letter
         assert isinstance(dead_letter, bytes)
+        if slot in self._of_old_leader and retry.reason == self._reasons[slot]:
+            self._of_old_leader.discard(slot)  # The old leader's record.
         headers = self._headers(life, slot, retry.times)
         if retry.fate == Fate.DEAD and headers is not None:
             assert owed.owns(dead_letter), f"{slot} is done, and {dead_letter!r} is another slice's"
@@ -129,6 +135,11 @@ class Deliveries:
         self.back.pop(slot, None)
         del life.todo[slot.key][slot.offset]
         life.acked.get(slot.key, set()).discard(slot.offset)
+
+    def _reason(self, slot: Slot) -> bytes:
+        if slot not in self._reasons:
+            return b""
+        return REASONS[Reason.LEFT if slot in self._of_old_leader else self._reasons[slot]]
 
     def _headers(self, life: Life, slot: Slot, times: int) -> Mapping[str, bytes] | None:
         """Returns the headers of a message's copy; None if there is to be none."""
@@ -139,7 +150,7 @@ class Deliveries:
         if not dead_letter or dead_letter in (slot.key, origin[0]) or hops > HOPS_MAX:
             return None
         return {
-            "shoal-reason": REASONS[self._reasons[slot]] if slot in self._reasons else b"",
+            "shoal-reason": self._reason(slot),
             "shoal-key": slot.key,
             "shoal-offset": b"%d" % slot.offset,
             "shoal-queue": life.name,

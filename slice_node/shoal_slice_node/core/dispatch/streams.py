@@ -25,9 +25,8 @@ class Stream:
 
     `acks_under_way`: the number of records with acks of this stream that are not applied yet. `end` 0: still bound.
     `lagging`: it is in its feed's `lagging`. `marked`: offsets below it were delivered before. `parcel`: the number of
-    the last parcel that this stream is in; it joins no parcel with a lower number, as that one leaves earlier.
-
-    One other module writes fields: growing.py, where a chunk is given to many streams.
+    the last parcel that this stream is in; it joins no parcel with a lower number, as that one leaves earlier. One other
+    module writes fields: growing.py, where a chunk is given to many streams.
     """
 
     __slots__ = (
@@ -78,7 +77,7 @@ class Stream:
 
     @property
     def is_flushed(self) -> bool:
-        """Returns whether a flush has taken all acks, or a change brought them to the tables."""
+        """Returns whether a flush, or a change, has taken all acks."""
         return self._unflushed is None and self._flushed == self.cursor
 
     @property
