@@ -41,7 +41,7 @@ class Deliveries:
         self._bounds: dict[int, int] = {}
         self._reasons: dict[Slot, int] = {}
         self._of_old_leader: set[Slot] = set()
-        """Those whose reasons the present leader does not know, if no record names them: it says that they were left."""
+        """Those whose reasons the present leader does not know if no record names them: it says that they left."""
         self._letters: dict[bytes, Slot] = {}
         self._sent: set[Slot] = set()
         self._sent_by_leader: set[Slot] = set()

@@ -25,8 +25,8 @@ class Stream:
 
     `acks_under_way`: the number of records with acks of this stream that are not applied yet. `end` 0: still bound.
     `lagging`: it is in its feed's `lagging`. `marked`: offsets below it were delivered before. `parcel`: the number of
-    the last parcel that this stream is in; it joins no parcel with a lower number, as that one leaves earlier. One other
-    module writes fields: growing.py, where a chunk is given to many streams.
+    the last parcel that this stream is in; it joins no parcel with a lower number, as that one leaves earlier. Another
+    module that writes fields: growing.py, where a chunk is given to many streams.
     """
 
     __slots__ = (
