@@ -8,6 +8,8 @@ import pytest
 
 import shoal
 from shoal import Broker, QueueOptions
+from shoal.inbox_buffer import InboxBuffer
+from shoal.long_waits import LongWaits
 
 from .calls import fresh, take, until
 from .fake_cluster import FakeCluster
@@ -158,3 +160,23 @@ async def test_what_was_handed_out_is_not_given_back_before_its_ack_timeout(brok
             await other.ack()
         await inbox.flush()
     assert (await broker.describe(queue)).messages == 0
+
+
+async def test_a_detach_beside_an_attach_that_is_not_written_breaks_nothing(broker: Broker) -> None:
+    queue, other = await with_jobs(broker, 1), await with_jobs(broker, 1)
+    async with asyncio.timeout(WAIT_S), broker.consume(queue) as inbox:
+        attaching = asyncio.ensure_future(inbox.attach(other))
+        await asyncio.sleep(0)
+        await inbox.detach(other)
+        attaching.cancel()
+        await asyncio.wait([attaching])
+        assert (await inbox.get()).body == b"0"
+        await broker.send(queue, b"1")
+        assert (await inbox.get()).body == b"1"
+
+
+def test_an_attach_that_was_given_up_breaks_nothing() -> None:
+    """The slice tells the ack timeouts of queues that have left the inbox meanwhile."""
+    waits = LongWaits(InboxBuffer(1 << 20), lambda: None)
+    waits.learn({})
+    waits.close()
