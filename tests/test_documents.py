@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.test_tidy import COMPONENTS, ROOT
+from tests.repository import COMPONENTS, ROOT
 
 DESIGN_WORDS_MAX = 2500
 LINKED = re.compile(r"\]\(((?!https?:)[^)#\s]*)(?:#([^)\s]+))?\)")

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import tomllib
-from pathlib import Path
 
 from trove_classifiers import classifiers
 
-ROOT = Path(__file__).parent.parent
+from tests.repository import ROOT, recipe
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -27,14 +27,6 @@ def test_the_metadata_says_who_made_it_and_what_it_is() -> None:
     assert project["authors"] and len(project["keywords"]) >= 5
     assert set(project["classifiers"]) <= set(classifiers)
     assert "Typing :: Typed" in project["classifiers"]
-
-
-def recipe(target: str) -> tuple[list[str], str]:
-    """A make target's prerequisites and commands."""
-    text = (ROOT / "Makefile").read_text(encoding="utf-8")
-    found = re.search(rf"^{target}:([^#\n]*)[^\n]*\n((?:\t[^\n]*\n)*)", text, re.MULTILINE)
-    assert found, target
-    return found[1].split(), found[2]
 
 
 def test_running_the_tests_installs_nothing_into_the_system() -> None:

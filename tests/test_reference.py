@@ -9,9 +9,8 @@ from pathlib import Path
 
 import shoal
 import shoal.testing
-from tests.test_packaging import recipe
+from tests.repository import ROOT, recipe
 
-ROOT = Path(__file__).parents[1]
 WAIT_S = 60
 
 

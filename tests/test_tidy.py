@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
-COMPONENTS = ("contract", "runtime", "client", "redirector", "slice_node", "ops", "loadtest", "pipeline")
+from tests.repository import COMPONENTS, ROOT
+
 GENERATED = tuple(ROOT / "contract" / package / "wire" for package in ("shoal_contract", "shoal_coordination"))
 
 FILE_LINES_MAX = 400
@@ -241,6 +241,13 @@ def dispatch_writes_its_own_fields(source: Source, exceptions: Mapping[str, str]
                 yield f"line {target.lineno}: {function.name} writes {ast.unparse(target)}: call a method of its class"
 
 
+def each_test_stands_alone(source: Source) -> Iterator[str]:
+    """What several test modules need stands in a module that is no test: one may be changed without the others."""
+    for node in ast.walk(source.tree) if source.path.parts[0] == "tests" else ():
+        if isinstance(node, ast.ImportFrom) and (node.module or "").rpartition(".")[2].startswith("test_"):
+            yield f"line {node.lineno}: imports from {node.module}, a test"
+
+
 RULES: tuple[Rule, ...] = (
     dispatch_writes_its_own_fields,
     docstrings_begin_with_a_verb,
@@ -254,6 +261,7 @@ RULES: tuple[Rule, ...] = (
     work_is_finished,
     no_test_sleeps,
     limits_have_reasons,
+    each_test_stands_alone,
 )
 
 # What each rule must complain about, and the nearest thing that it must let pass.
@@ -273,6 +281,7 @@ SAMPLES: dict[Rule, tuple[tuple[str, str], tuple[str, str]]] = {
     work_is_finished: (("a.py", "x = 1  # TOD" + "O: y"), ("a.py", "x = 1  # to do")),
     no_test_sleeps: (("tests/a.py", "asyncio.sleep(0.5)"), ("tests/a.py", "time.sleep(0.01)")),
     limits_have_reasons: (("limits.py", "A = 1\n\nB = 2\n'why B'"), ("limits.py", "A = 1\nB = 2\n'why both'")),
+    each_test_stands_alone: (("tests/a.py", "from .test_b import c"), ("tests/a.py", "from shoal.testing import c")),
 }
 
 

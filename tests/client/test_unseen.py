@@ -83,7 +83,8 @@ async def test_a_detached_queue_is_given_back_and_the_others_go_on(broker: Broke
             message = await inbox.get()
             bodies.append((message.queue, message.body))
         await inbox.detach(queue)
-        assert await left(broker, queue) == [(b"0", 1), *unseen(1, 2, 3, 4)]
+        # The message that was handed out rests until a record has its count: it may come behind the others.
+        assert sorted(await left(broker, queue)) == [(b"0", 1), *unseen(1, 2, 3, 4)]
         while len(bodies) < 4:
             message = await inbox.get()
             bodies.append((message.queue, message.body))

@@ -13,7 +13,7 @@ from shoal.limits import WATCH_RESPONSES_MAX
 from shoal.testing.fake_watch import FakeWatches
 from shoal_contract.wire import slice_pb2 as wire
 from tests.client.fake_cluster import FakeCluster
-from tests.client.test_watches import bound, next_of
+from tests.client.watch_steps import bound, next_of
 
 
 def applied(members: dict[str, bool], event: shoal.MemberEvent) -> None:

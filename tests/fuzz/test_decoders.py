@@ -21,7 +21,7 @@ from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.verbs.engine import Engine
 from tests.slice_node.core_driver import bind, configure, declare, drop, publish, unbind
-from tests.slice_node.test_dead_letters import Driver, declare_with
+from tests.slice_node.dead_letters_driver import Driver, declare_with
 
 ROW_TABLES = (
     "key", "key_name", "queue_by_name", "queue", "membership", "detail", "producer", "reclaim", "transient", "due",

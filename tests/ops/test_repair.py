@@ -14,7 +14,7 @@ from shoal_ops.exits import BAD_CALL, DAMAGED, DONE, FOUND
 from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from tests.ops.command_line import shoal
 from tests.slice_node.old_stores import store_of_format
-from tests.slice_node.test_journal_repair import QUEUES, flip, node, queues
+from tests.slice_node.repair_steps import QUEUES, flip, node, queues
 
 BAD_ARGUMENTS = 2
 

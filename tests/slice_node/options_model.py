@@ -109,13 +109,14 @@ class OptionsModel(ReferenceModel):
         self.sweep()
 
     def restart(self) -> None:
-        """A new leader: nothing is out, and what came back and is in no record does not count."""
+        """A new leader: nothing is out, what came back and is in no record does not count, and no reason is known."""
         for bindings in self.queues.values():
             for binding in bindings.values():
                 binding.given.clear()
                 binding.resting.clear()
         self.pending.clear()
         self.since.clear()
+        self.letters = dict.fromkeys(self.letters, "left")
         for holders in self.holders.values():
             holders.forget_all()
 

@@ -11,7 +11,7 @@ from shoal_slice_node.core.limits import ACK_COST_PER_RECORD, DONE_RANGES_PER_CO
 from shoal_slice_node.core.node import ack_flush
 
 from .core_driver import CoreDriver, bind, declare, every_second, publish, with_done
-from .test_commit_loop import looped
+from .looped_node import looped
 
 STREAMS = 60
 RANGES = 600

@@ -10,7 +10,7 @@ from shoal_slice_node.core.limits import DONE_RANGES_MAX
 from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
 
 from .core_driver import acks, bind, declare, every_second, publish, with_done
-from .test_transactions import consumed
+from .transaction_steps import consumed
 
 
 @pytest.mark.parametrize("atomic", [False, True])

@@ -16,8 +16,8 @@ from shoal_slice_node.core.verbs.changes import check_change, parse_change
 from shoal_slice_node.core.verbs.engine import Engine
 
 from .core_driver import CoreDriver, bind, declare, publish
+from .determinism_steps import contents
 from .memory_base import MemoryBase
-from .test_determinism import contents
 
 TOO_LONG = b"n" * 256
 CHUNK = encode_chunk([b"x"])

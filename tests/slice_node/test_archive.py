@@ -13,32 +13,19 @@ import httpx
 import pytest
 
 from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
-from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.archiving import Archiving
 from shoal_slice_node.storage.archive import Archive
-from shoal_slice_node.storage.files import DiskFiles, Files
+from shoal_slice_node.storage.files import DiskFiles
 from shoal_slice_node.storage.journal_files import Journal
 from shoal_slice_node.storage.journal_reader import list_segments
-from shoal_slice_node.storage.journal_segment import SegmentScan
 
+from .archive_steps import archived_records
 from .faulty_files import FaultyFiles, PowerLoss
+from .journal_steps import append, open_journal, payload_of
 from .node_process import NodeProcess
-from .test_journal_files import append, open_journal, payload_of
 
 ARCHIVE = Path("/archive")
-
-
-def archived_records(files: Files, folder: Path) -> list[Record]:
-    """As a reader takes them: each segment up to where the next begins."""
-    segments = list_segments(files, folder)
-    ends = [*(segment.first_lsn for segment in segments), 1 << 62][1:]
-    return [
-        record
-        for segment, end in zip(segments, ends, strict=True)
-        for record in SegmentScan(files.read(segment.path), segment.first_lsn)
-        if record.lsn < end
-    ]
 
 
 def archive_closed(journal: Journal, archive: Archive, below_lsn: int) -> None:

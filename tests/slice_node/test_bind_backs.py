@@ -12,7 +12,7 @@ from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.verbs.engine import Engine
 
 from .core_driver import CoreDriver, bind, declare, publish, unbind
-from .test_determinism import contents
+from .determinism_steps import contents
 
 
 def joins_and_leaves(core: CoreDriver) -> None:

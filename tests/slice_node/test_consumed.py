@@ -14,7 +14,7 @@ from shoal_slice_node.core.rows.key_row import ID
 
 from .brokers import connected, running
 from .core_driver import bind, declare, drop, publish
-from .test_live import consumed
+from .live_steps import consumed
 
 if TYPE_CHECKING:
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub

@@ -19,8 +19,8 @@ from shoal_slice_node.core.dispatch.stretches import Resting
 from shoal_slice_node.core.limits import RESTS_PER_QUEUE_FLOOR
 
 from .core_driver import bind, declare, drop, publish
-from .test_dead_letters import Driver, attached
-from .test_letters import foreign
+from .dead_letters_driver import Driver, foreign
+from .nacks_driver import attached
 
 QUEUES = 40
 

@@ -17,64 +17,19 @@ from shoal_slice_node.core.apply.records import Fate, Kind, Retry, encode_retrie
 from shoal_slice_node.core.dispatch import deciding
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.invariants.checksums import checksums
-from shoal_slice_node.core.rows.detail_row import decode_detail
 from shoal_slice_node.core.rows.key_row import decode_key
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs.engine import Engine
 
 from .core_driver import bind, configure, declare, drop, publish, purge, unbind
-from .test_nacks import Driver as NackDriver
-
-Copy = tuple[bytes, dict[str, bytes]]
-
-
-class Driver(NackDriver):
-    def bounded(self, queue: str, most: int = 2, dead_letter: str = "dead", ack_timeout_ms: int = 0) -> None:
-        options = QueueOptions(0, ack_timeout_ms, most, dead_letter.encode())
-        self.change(declare_with(queue, options))
-
-    def copies(self, queue: str = "graveyard") -> list[Copy]:
-        """What a queue of dead letters has, acked."""
-        session = self.session()
-        self.attach(session, queue, 9)
-        found = []
-        for one in self.deliveries(session):
-            chunk = parse_chunk(one.chunk)
-            for index in range(one.low - one.first, one.to - one.first):
-                found.append((chunk.bodies[index], dict(chunk.headers[index].fields)))
-            self.ack(session, one.key.decode(), one.low, one.to, 9)
-        self.dispatcher.close(session)
-        self.maintain()
-        return found
-
-    def counts(self) -> list[tuple[int, int, int]]:
-        """The counts of all bindings."""
-        return [tuple(one) for _, row in self.tables.detail.scan() for one in decode_detail(row).counts]  # type: ignore[misc]
-
-    def again(self, session: Session, low: int, to: int, delay_ms: int = 0, key: str = "k") -> None:
-        self.nack(session, low, to, delay_ms, key)
-        self.maintain()
-
-
-def declare_with(queue: str, options: QueueOptions) -> wire.Step:
-    declares = wire.Declares(queues=[queue.encode()])
-    declares.options.CopyFrom(options.to_wire())
-    return wire.Step(declares=declares)
+from .dead_letters_driver import Driver, declare_with, with_graveyard
+from .nacks_driver import attached
 
 
 @pytest.fixture
 def core() -> Driver:
-    core = Driver()
-    core.bounded("q")
-    core.change(declare("graveyard"), bind("q", "k"), bind("graveyard", "dead"))
-    return core
-
-
-def attached(core: Driver, queue: str = "q", messages: int = 1000) -> Session:
-    session = core.session()
-    assert core.attach(session, queue, messages=messages)
-    return session
+    return with_graveyard()
 
 
 def test_a_message_that_comes_back_too_often_goes_to_the_dead_letter_key_once(core: Driver) -> None:

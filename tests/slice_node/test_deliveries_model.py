@@ -27,8 +27,7 @@ from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs.engine import Engine
 
 from .core_driver import acks, bind, declare, publish, raises, unbind
-from .test_dead_letters import Driver, declare_with
-from .test_letters import foreign
+from .dead_letters_driver import Driver, declare_with, foreign
 
 MOST = 3
 TIMEOUT_MS = 4_000

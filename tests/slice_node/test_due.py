@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -14,58 +13,18 @@ from shoal_contract.limits import NAME_BYTES_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
-from shoal_slice_node.adapters import clock, commit_loop
-from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.core.apply.records import ChangeHead, Due, Kind, encode_due, encode_ownership
 from shoal_slice_node.core.background import due_list
 from shoal_slice_node.core.invariants.checksums import checksums
 from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.limits import DELAY_MS_MAX, DUE_AGAIN_MS
-from shoal_slice_node.core.rows.due_row import DELAYED, decode_counts, delayed_key
-from shoal_slice_node.core.tables.delta import Delta
+from shoal_slice_node.core.rows.due_row import delayed_key
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.verbs.engine import Engine
 
 from .brokers import connected, running
-from .core_driver import PARTITIONS, CoreDriver, Message, bind, declare, drop, publish
-from .memory_base import MemoryBase
-
-HOUR_MS = 3_600_000
-
-
-class Driver(CoreDriver):
-    """Queue `q` is bound to `k`, and consumed by `reader`."""
-
-    def __init__(self, delta: bool = True) -> None:
-        super().__init__(Delta(MemoryBase()) if delta else MemoryTables())
-        self.change(declare("q"), bind("q", "k"))
-        self.consume()
-
-    def consume(self) -> None:
-        self.reader = self.session()
-        assert self.attach(self.reader, "q")
-
-    def later(self, key: str, *bodies: bytes, after_ms: int, mandatory: bool = False) -> wire.StepOutcome:
-        step = publish(key, *bodies, mandatory=mandatory, not_before_ms=self.wall_ms + after_ms)
-        return self.change(step).steps[0]
-
-    def wait(self, ms: int) -> list[Message]:
-        """The time goes on, in steps as of ticks. Returns what the reader got meanwhile."""
-        end_ms = self.now_ms + ms
-        while self.now_ms < end_ms:
-            self.now_ms = min(end_ms, self.now_ms + HOUR_MS // 60)
-            self.maintain()
-        return self.take(self.reader)
-
-    @property
-    def delayed(self) -> tuple[int, int]:
-        """Chunks and bytes that are kept for later."""
-        return decode_counts(self.tables.meta.get(DELAYED))[1:]
-
-
-def _bytes(*bodies: bytes) -> int:
-    """Those of a chunk of these bodies."""
-    return len(encode_chunk(bodies))
+from .core_driver import PARTITIONS, declare, drop, publish
+from .due_driver import HOUR_MS, Clock, Driver, check, wait_for
 
 
 @pytest.fixture(params=[False, True], ids=["memory", "delta"])
@@ -73,8 +32,9 @@ def core(request: pytest.FixtureRequest) -> Driver:
     return Driver(request.param)
 
 
-def check(core: Driver) -> None:
-    assert not list(check_tables(core.tables, local_known=False))
+def _bytes(*bodies: bytes) -> int:
+    """Those of a chunk of these bodies."""
+    return len(encode_chunk(bodies))
 
 
 def test_a_delayed_publish_is_published_when_its_time_has_come_and_not_before(core: Driver) -> None:
@@ -296,22 +256,6 @@ def test_a_check_finds_damage() -> None:
     assert {problem.table for problem in check_tables(core.tables)} == {"meta", "log"}
     core.tables.due.put(delayed_key(5, 9), row)
     assert {problem.table for problem in check_tables(core.tables)} == {"due"}
-
-
-class Clock:
-    """The machine's clock, in the hand of a test."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.wall_ms = 1_790_000_000_000
-        monkeypatch.setattr(clock, "wall_ms", lambda: self.wall_ms)
-        monkeypatch.setattr(commit_loop, "wall_ms", lambda: self.wall_ms)
-
-
-async def wait_for(broker: Broker, messages: int) -> None:
-    """Nothing is asked of the slice meanwhile."""
-    async with asyncio.timeout(60):
-        while broker.state.kept.messages != messages:  # noqa: ASYNC110 - the node is doing it
-            await asyncio.sleep(0.01)
 
 
 async def test_a_silent_node_publishes_what_is_due_over_restarts_and_jumps_of_the_clock(

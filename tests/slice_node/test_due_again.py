@@ -10,7 +10,7 @@ from shoal_slice_node.core.limits import DUE_AGAIN_MS
 from shoal_slice_node.core.rows.due_row import due_time
 
 from .core_driver import configure, publish
-from .test_due import HOUR_MS, Driver, check
+from .due_driver import HOUR_MS, Driver, check
 
 
 @pytest.fixture(params=[False, True], ids=["memory", "delta"])

@@ -35,8 +35,8 @@ from shoal_slice_node.core.turns import finish
 
 from .brokers import connected, running
 from .core_driver import CoreDriver, bind, declare
-from .test_due import Clock, wait_for
-from .test_due import Driver as Consumed
+from .due_driver import Clock, wait_for
+from .due_driver import Driver as Consumed
 
 LARGE = 1_000_000
 

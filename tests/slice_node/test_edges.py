@@ -16,7 +16,8 @@ from shoal_slice_node.core.dispatch.exclusive import Exclusive
 from shoal_slice_node.core.limits import OWNERS_REMEMBERED_MAX
 
 from .core_driver import acks, bind, configure, declare, drop, publish, unbind
-from .test_dead_letters import Driver, attached, declare_with
+from .dead_letters_driver import Driver, declare_with
+from .nacks_driver import attached
 
 
 @pytest.fixture

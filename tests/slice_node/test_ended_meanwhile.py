@@ -8,9 +8,14 @@ from shoal_contract.options import KeyOptions
 from shoal_slice_node.core.dispatch.served import silent_streams
 
 from .core_driver import acks, bind, configure, declare, publish, unbind
-from .test_nacks import Driver as Nacking
-from .test_records_under_way import beside_a_record, retry_records, three
-from .test_records_under_way import core as core
+from .dead_letters_driver import Driver, with_graveyard
+from .nacks_driver import Driver as Nacking
+from .retry_steps import beside_a_record, retry_records, three
+
+
+@pytest.fixture
+def core() -> Driver:
+    return with_graveyard()
 
 
 @pytest.mark.parametrize("acked", [1, 3])

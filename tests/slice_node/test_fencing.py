@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 import os
 import shutil
@@ -21,11 +20,11 @@ from shoal_contract.wire import slice_pb2 as wire
 
 from .cluster_nodes import LEASE_S, Clusters, clusters
 from .core_driver import publish
+from .fencing_steps import WAIT_S, serves
 from .node_process import NodeProcess, launch
 from .raw_session import RawSession
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
-WAIT_S = 60
 PUBLISHERS = 4
 
 
@@ -72,15 +71,6 @@ class Publishers:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-
-
-async def serves(node: NodeProcess) -> None:
-    """Returns once it takes changes."""
-    async with asyncio.timeout(WAIT_S), node.stub() as stub:
-        while True:
-            with contextlib.suppress(grpc.aio.AioRpcError):
-                await stub.Declare(wire.DeclareRequest(queue=b"q"), timeout=1)
-                return
 
 
 async def ended(node: NodeProcess) -> int:

@@ -14,7 +14,7 @@ from shoal_contract.wire.common_pb2 import Chunk
 from shoal_slice_node.storage.offline import check_path
 
 from .small_disks import fill, free_bytes, small_disk
-from .test_trouble import FULL, WAIT_S, Troubled, troubled
+from .troubled_node import FULL, WAIT_S, Troubled, troubled
 
 MIB = 1 << 20
 BODY = bytes(1_000_000)

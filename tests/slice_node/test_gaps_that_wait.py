@@ -13,7 +13,7 @@ from shoal_slice_node.core.limits import PUMP_TURN_HANDLES
 from shoal_slice_node.core.read.reading import describe_queue
 
 from .core_driver import acks, bind, configure, declare, drop_if, farewell, publish, purge, unbind
-from .test_nacks import TIMEOUT_MS, Driver
+from .nacks_driver import TIMEOUT_MS, Driver
 
 LAST_2 = KeyOptions(capacity_messages=2, policy="drop_oldest")
 TTL_MS = 1_000

@@ -22,7 +22,7 @@ from shoal_slice_node.storage.journal_files import Journal
 from shoal_slice_node.storage.lmdb_layout import STORE, TABLES, open_environment, open_table
 from shoal_slice_node.storage.lmdb_tables import LmdbBase
 
-from .test_journal_files import Inline
+from .journal_steps import Inline
 
 KEY = key_id(3, 7)
 QUEUE = queue_id(258)

@@ -12,8 +12,8 @@ from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 
 from .core_driver import bind, configure, declare
+from .key_options_driver import Driver
 from .memory_base import MemoryBase
-from .test_key_options import Driver
 
 
 @pytest.fixture(params=["memory", "delta"])

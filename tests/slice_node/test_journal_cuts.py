@@ -13,7 +13,7 @@ from shoal_slice_node.storage.files import DiskFiles
 from shoal_slice_node.storage.journal_files import Journal
 
 from .faulty_files import FaultyFiles, PowerLoss
-from .test_journal_files import SEGMENT_BYTES, append, check, open_journal
+from .journal_steps import SEGMENT_BYTES, append, check, open_journal
 
 
 def filled(files: FaultyFiles, segments: int = 4) -> Journal:

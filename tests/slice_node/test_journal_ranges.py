@@ -16,7 +16,7 @@ from shoal_slice_node.storage.journal_segment import BATCH, HEAD, SegmentScan, b
 from shoal_slice_node.storage.limits import RAW_BYTES_MAX, RAW_PLACES_MAX
 
 from .faulty_files import FaultyFiles
-from .test_journal_files import FOLDER, KIND, SEGMENT_BYTES, Inline, append, check, open_journal, payload_of
+from .journal_steps import FOLDER, KIND, SEGMENT_BYTES, Inline, append, check, open_journal, payload_of
 
 
 def filled(files: FaultyFiles, segments: int = 4) -> Journal:

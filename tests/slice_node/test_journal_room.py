@@ -14,7 +14,7 @@ from shoal_slice_node.adapters.journal_room import JournalRoom
 from shoal_slice_node.storage.journal_files import Journal
 
 from .faulty_files import FaultyFiles
-from .test_journal_files import FOLDER, SEGMENT_BYTES, Inline, append, open_journal
+from .journal_steps import FOLDER, SEGMENT_BYTES, Inline, append, open_journal
 
 FULL = "the disk of its journal is full: changes are refused until there is room"
 

@@ -13,53 +13,19 @@ from shoal_slice_node.core.background import history_walk
 from shoal_slice_node.core.invariants.checksums import checksums
 from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.read.reading import describe_key
-from shoal_slice_node.core.rows.key_row import ID, KeyRow, decode_key
+from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs.engine import Engine
 
-from .core_driver import CoreDriver, bind, configure, declare, drop, publish, unbind
+from .core_driver import bind, configure, declare, drop, publish, unbind
+from .key_options_driver import Driver
 from .memory_base import MemoryBase
 
 LAST_3 = KeyOptions(history_messages=3)
 MINUTE_MS = 60_000
 LAST_MINUTE = KeyOptions(history_age_s=60)
-
-
-class Driver(CoreDriver):
-    def key(self, name: str = "k") -> KeyRow | None:
-        row = self.tables.key.get(self.state.full_name(name.encode()))
-        return None if row is None else decode_key(row)
-
-    def kept(self) -> tuple[int, int]:
-        """The lowest offset that `k` keeps, and its head."""
-        key = self.key()
-        assert key is not None
-        return key.low, key.head
-
-    def say(self, *bodies: bytes) -> wire.StepOutcome:
-        return self.change(publish("k", *bodies)).steps[0]
-
-    def read(self, queue: str) -> list[bytes]:
-        session = self.session()
-        self.attach(session, queue)
-        found = self.take(session)
-        for key, offset, _ in found:
-            self.ack(session, key, offset, offset + 1)
-        self.flush()
-        self.dispatcher.close(session)
-        return [body for _, _, body in found]
-
-    def later(self, ms: int) -> None:
-        for _ in range(ms // 1000):
-            self.now_ms += 1000
-            self.maintain()
-        while self.maintain():
-            pass
-
-    def sound(self) -> None:
-        assert not list(check_tables(self.tables, local_known=False))
 
 
 @pytest.fixture(params=[False, True], ids=["memory", "delta"])

@@ -10,23 +10,13 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import Kind, encode_ownership
 
 from .core_driver import PARTITIONS, acks, bind, configure, declare, drop, publish, purge
-from .test_dead_letters import Driver, attached
+from .dead_letters_driver import Driver, foreign, with_graveyard
+from .nacks_driver import attached
 
 
 @pytest.fixture
 def core() -> Driver:
-    core = Driver()
-    core.bounded("q")
-    core.change(declare("graveyard"), bind("q", "k"), bind("graveyard", "dead"))
-    return core
-
-
-def foreign(core: Driver) -> None:
-    """From here on another slice owns the dead-letter key."""
-    partition = int.from_bytes(core.state.full_name(b"dead")[:2], "big")
-    owned = bytes(number != partition for number in range(PARTITIONS))
-    assert core.state.owns(b"dead") and owned.count(1)
-    core.record(Kind.OWNERSHIP, encode_ownership(2, owned))
+    return with_graveyard()
 
 
 def test_a_dead_letter_for_another_slice_is_kept_until_its_copy_is_there(core: Driver) -> None:

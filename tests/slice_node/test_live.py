@@ -19,20 +19,12 @@ from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.verbs.changes import check_change, parse_change
 
 from .core_driver import CoreDriver, bind, declare, drop, publish, raises, unbind
-from .test_commit_loop import Looped, full, looped
+from .live_steps import consumed
+from .looped_node import Looped, full, looped
 
 
 def live(key: str, *bodies: bytes, mandatory: bool = False) -> wire.Step:
     return publish(key, *bodies, mandatory=mandatory, live=True)
-
-
-def consumed(*keys: str, handle: int = 1) -> tuple[CoreDriver, Session]:
-    """A queue bound to the keys, attached by a session."""
-    core = CoreDriver()
-    session = core.session()
-    core.change(declare("q"), bind("q", *keys))
-    core.attach(session, "q", handle)
-    return core, session
 
 
 def bodies(core: CoreDriver, session: Session) -> list[bytes]:

@@ -29,7 +29,7 @@ from shoal_slice_node.core.verbs.engine import Engine
 
 from .core_driver import PARTITIONS, CoreDriver, configure, declare, drop, farewell
 from .memory_base import MemoryBase
-from .test_model import RUNS
+from .slice_machine import RUNS
 
 QUEUES = ("p", "q", "t")
 EXPIRES_S = 4

@@ -23,9 +23,9 @@ from shoal_slice_node.core.turns import finish
 
 from .core_driver import bodies_of, configure, publish
 from .lifetimes_model import LifetimesModel
+from .options_machine import CAPACITY, DEAD, FAR, FULL, HOUR_MS, OptionsMachine
 from .options_model import Id
-from .test_model import KEYS, LEASED, QUEUES, RUNS, bodies, keys, queues, small
-from .test_model_options import CAPACITY, DEAD, FAR, FULL, HOUR_MS, OptionsMachine
+from .slice_machine import KEYS, LEASED, QUEUES, RUNS, bodies, keys, queues, small
 
 TTLS_MS = (1, 400, 1_500, HOUR_MS, 2 * HOUR_MS)
 AGES_MS = (0, 1, 300, 1_000, 5_000, HOUR_MS, 1 << 40)
@@ -280,6 +280,3 @@ class TestLifetimesLong(LifetimesMachine.TestCase):  # type: ignore[valid-type,m
     """More of the same."""
 
     settings = settings(RUNS, max_examples=3000)
-
-
-del OptionsMachine

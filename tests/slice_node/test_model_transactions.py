@@ -26,7 +26,7 @@ from shoal_slice_node.core.verbs.engine import Engine
 
 from .core_driver import acks, bind, configure, declare, publish, unbind
 from .reference_model import ReferenceModel
-from .test_model import KEYS, PRODUCER, QUEUES, RUNS, DeltaMachine, bodies, keys, queues, small
+from .slice_machine import KEYS, PRODUCER, QUEUES, RUNS, DeltaMachine, bodies, keys, queues, small
 from .traces import traces_of
 
 one_step = st.one_of(
@@ -172,4 +172,3 @@ def follow(model: ReferenceModel, step: wire.Step, answer: wire.StepOutcome, flu
 
 TestTransactions = pytest.mark.timeout(600)(TransactionMachine.TestCase)
 TestTransactions.settings = settings(RUNS, max_examples=150)
-del DeltaMachine

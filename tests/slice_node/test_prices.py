@@ -27,7 +27,7 @@ from shoal_slice_node.core.verbs.changes import parse_change
 from shoal_slice_node.core.verbs.prices import GrowingQueues, price
 
 from .core_driver import CoreDriver, bind, declare, drop, every_second, publish, purge, with_done
-from .test_commit_loop import Looped, change_of, looped
+from .looped_node import Looped, change_of, looped
 
 KEYS = [f"k{number}" for number in range(PURGE_BINDINGS_MAX)]
 PARTS = 20

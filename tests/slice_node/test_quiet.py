@@ -17,9 +17,9 @@ from shoal_slice_node.adapters.steps import StepWatch
 from shoal_slice_node.storage.files import DiskFiles
 from shoal_slice_node.storage.journal_reader import list_segments
 
+from .archive_steps import archived_records
 from .brokers import connected, running
 from .raw_session import RawSession
-from .test_archive import archived_records
 
 WAIT_S = 60
 

@@ -7,36 +7,20 @@ import pytest
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
-from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.node.commit import Item
 
-from .core_driver import acks, bind, configure, declare, publish, raises, unbind
-from .test_dead_letters import Driver, attached
-from .test_letters import foreign
-
-LAST_3 = KeyOptions(capacity_messages=3, policy="drop_oldest")
-TEN_MINUTES_MS = 600_000
+from .core_driver import acks, bind, configure, publish, unbind
+from .dead_letters_driver import Driver, foreign, with_graveyard
+from .nacks_driver import attached
+from .retry_steps import beside_a_record, retry_records, three
 
 
 @pytest.fixture
 def core() -> Driver:
-    core = Driver()
-    core.bounded("q")
-    core.change(declare("graveyard"), bind("q", "k"), bind("graveyard", "dead"))
-    return core
+    return with_graveyard()
 
 
-def retry_records(core: Driver) -> int:
-    return sum(record.kind == Kind.RETRY for record in core.records)
-
-
-def beside_a_record(core: Driver, *steps: wire.Step) -> None:
-    """A change that is gathered with the next RETRY record, and applied before it."""
-    data = wire.Change(steps=steps).SerializeToString()
-    change = encode_change(ChangeHead(NO_PRODUCER, 0, 0), data)
-    core.node.commit.submit(Item(Kind.CHANGE, change, lambda _: None, raises))
-    core.maintain()
+LAST_3 = KeyOptions(capacity_messages=3, policy="drop_oldest")
+TEN_MINUTES_MS = 600_000
 
 
 def letters(core: Driver) -> list[int]:
@@ -47,13 +31,6 @@ def letters(core: Driver) -> list[int]:
         found.append(int(parse_chunk(letter.chunk).headers[0].fields["shoal-offset"]))
         lines.sent(letter)
     return found
-
-
-def three(core: Driver) -> Session:
-    session = attached(core)
-    core.change(publish("k", b"a", b"b", b"c"))
-    assert core.times(session) == [(1, 0), (2, 0), (3, 0)]
-    return session
 
 
 def test_parts_of_what_is_counted_wait_for_their_delay_and_are_not_counted_again(core: Driver) -> None:

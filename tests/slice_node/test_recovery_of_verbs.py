@@ -22,10 +22,10 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 
 from .core_driver import bind, configure, declare, drop_if, publish
+from .dead_letters_driver import declare_with
 from .node_process import NodeProcess
 from .raw_session import RawSession
-from .test_dead_letters import declare_with
-from .test_recovery import KEYS, MISSING, WAIT_S, History, Producer, checked, load
+from .recovery_steps import KEYS, MISSING, WAIT_S, History, Producer, checked, load
 
 ROUNDS = 6
 MOST = 2

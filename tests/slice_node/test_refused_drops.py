@@ -10,7 +10,7 @@ from shoal_slice_node.core.node.requests import pull
 from shoal_slice_node.core.turns import finish
 
 from .core_driver import CoreDriver, drop_if, publish
-from .test_drops import exists, item, populated, refusal
+from .drop_steps import exists, item, populated, refusal
 
 
 def flood(core: CoreDriver, found: list[Effects], incarnation: int = 0) -> wire.Step:

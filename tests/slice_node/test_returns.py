@@ -21,7 +21,7 @@ from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
 
 from .core_driver import acks, bind, declare, drop_if, every_second, publish, raises, unbind, with_done
-from .test_nacks import Driver, attached
+from .nacks_driver import Driver, attached
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ from shoal_coordination.records import NodeRecord, SliceRecord, decode_record, e
 from shoal_slice_node.storage.offline import check_path
 
 from .cluster_nodes import Clusters, clusters
+from .fencing_steps import serves
 from .node_process import NodeProcess
-from .test_fencing import serves
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 CHANGES = 20

@@ -26,8 +26,8 @@ from .brokers import connected, running, served
 from .bulk_client import chunk, import_all, imports
 from .core_driver import CoreDriver, bind, declare, publish
 from .faulty_files import FaultyFiles
+from .journal_steps import append, open_journal
 from .raw_session import NARROW
-from .test_journal_files import append, open_journal
 
 WAIT_S = 60
 HOUR_MS = 3_600_000

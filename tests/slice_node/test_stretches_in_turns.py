@@ -11,7 +11,7 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import DROPPED_WITH_BINDINGS_MAX, PUMP_TURN_HANDLES
 
 from .core_driver import bind, declare, drop, publish
-from .test_nacks import TIMEOUT_MS, Driver
+from .nacks_driver import TIMEOUT_MS, Driver
 
 QUEUES = [f"q-{number}" for number in range(12)]
 EACH = 300

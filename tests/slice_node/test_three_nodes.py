@@ -22,8 +22,8 @@ from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import Source, Work
 
 from .core_driver import PARTITIONS, CoreDriver, bind, bodies_of, declare, publish, raises
+from .determinism_steps import QUEUES, contents, step
 from .memory_base import MemoryBase
-from .test_determinism import QUEUES, contents, step
 
 BATCH = 3
 

@@ -40,15 +40,9 @@ from .core_driver import (
 )
 from .memory_base import MemoryBase
 from .traces import tables_of, traces_of
+from .transaction_steps import consumed
 
 PRODUCER = b"one-producer-id!"
-
-
-def consumed(*, bodies: int = 4) -> CoreDriver:
-    """Queue q, bound to keys a and b, with messages 1, 2, ... of a, each a chunk."""
-    core = CoreDriver()
-    core.change(declare("q", "other"), bind("q", "a", "b"), *(publish("a", b"%d" % at) for at in range(bodies)))
-    return core
 
 
 def test_all_steps_of_a_transaction_are_done_in_one_record() -> None:

@@ -10,8 +10,8 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import QUEUES_PER_ATTACH_MAX
 
 from .core_driver import bind, declare, drop, publish
-from .test_nacks import TIMEOUT_MS, Driver
-from .test_unsent import attached, declared, leave
+from .nacks_driver import TIMEOUT_MS, Driver
+from .unsent_steps import attached, declared, leave
 
 
 @pytest.fixture

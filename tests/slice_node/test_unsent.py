@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch import timeouts
 from shoal_slice_node.core.dispatch.served import serve, silent_streams
@@ -12,7 +11,8 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import PUMP_TURN_HANDLES
 
 from .core_driver import bind, declare, publish, purge, unbind
-from .test_nacks import TIMEOUT_MS, Driver
+from .nacks_driver import TIMEOUT_MS, Driver
+from .unsent_steps import attached, declared, leave
 
 
 @pytest.fixture
@@ -20,28 +20,6 @@ def core() -> Driver:
     core = Driver()
     core.change(declare("dead"), bind("dead", "dead"))
     return core
-
-
-def declared(core: Driver, *queues: str, ack_timeout_ms: int = 0, max_deliveries: int = 3) -> None:
-    step = wire.Declares(queues=[queue.encode() for queue in queues])
-    options = QueueOptions(ack_timeout_ms=ack_timeout_ms, max_deliveries=max_deliveries)
-    if max_deliveries:
-        options = QueueOptions(ack_timeout_ms=ack_timeout_ms, max_deliveries=max_deliveries, dead_letter=b"dead")
-    step.options.CopyFrom(options.to_wire())
-    core.change(wire.Step(declares=step))
-
-
-def attached(core: Driver, queue: str = "q", handle: int = 1) -> Session:
-    session = core.session()
-    assert core.attach(session, queue, handle=handle)
-    core.pump()
-    return session
-
-
-def leave(core: Driver, session: Session) -> None:
-    core.dispatcher.close(session)
-    core.pump()
-    core.settle()
 
 
 def sent(core: Driver, session: Session) -> list[tuple[int, int]]:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import gzip
 from collections.abc import AsyncIterator
-from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -15,9 +13,7 @@ from shoal_ops.replay.expectation import Due, Expectation
 from shoal_ops.replay.run import Replay, Source
 from shoal_runtime.tasks import Tasks
 
-DATA = Path(__file__).parents[1] / "data"
-CHANNEL_EVENTS = 800
-CHURN_EVENTS = 2_000
+from .replay_sources import CHANNEL_EVENTS, CHURN_EVENTS, shortened
 
 
 @pytest.fixture
@@ -26,21 +22,8 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
         yield cluster
 
 
-@pytest.fixture
-def sources(tmp_path: Path) -> list[Source]:
-    """Shortened: one as plain text, one packed."""
-    channel, churn = tmp_path / "channel.tsv", tmp_path / "churn.tsv.gz"
-    with gzip.open(DATA / "linux-channel.events.tsv.gz") as log:
-        channel.write_bytes(b"".join(islice(log, CHANNEL_EVENTS)))
-    with gzip.open(DATA / "rust-team.churn.tsv.gz") as log:
-        churn.write_bytes(gzip.compress(b"".join(islice(log, CHURN_EVENTS))))
-    return [Source(channel), Source(churn, publish_after_churn=True)]
-
-
-async def test_a_node_killed_in_the_middle_changes_no_queues_content(
-    cluster: LocalCluster, sources: list[Source]
-) -> None:
-    replay = Replay(cluster.redirector, sources)
+async def test_a_node_killed_in_the_middle_changes_no_queues_content(cluster: LocalCluster, tmp_path: Path) -> None:
+    replay = Replay(cluster.redirector, shortened(tmp_path))
     middle = asyncio.Event()
     replay.tally.on_event = lambda done: middle.set() if 2 * done > CHANNEL_EVENTS + CHURN_EVENTS else None
 

@@ -14,12 +14,12 @@ import pytest
 import shoal
 from shoal_local.cluster import LocalCluster
 from shoal_ops.commands.status import tell_status
-from shoal_ops.replay.run import Replay, Source
+from shoal_ops.replay.run import Replay
 from shoal_runtime.tasks import Tasks
 from shoal_slice_node.storage.offline import check_path
 
+from .replay_sources import CHANNEL_EVENTS, CHURN_EVENTS, shortened
 from .role_changes import Leads, leads_of
-from .test_replay import CHANNEL_EVENTS, CHURN_EVENTS, sources  # noqa: F401 - a fixture
 
 KEYS = [f"room-{number}" for number in range(12)]
 CHANGES = 6
@@ -154,11 +154,8 @@ async def test_a_slice_whose_lease_is_taken_serves_again_in_the_same_process(clu
     await check_data(cluster)
 
 
-async def test_roles_that_change_in_the_middle_change_no_queues_content(
-    cluster: LocalCluster,
-    sources: list[Source],  # noqa: F811
-) -> None:
-    replay = Replay(cluster.redirector, sources)
+async def test_roles_that_change_in_the_middle_change_no_queues_content(cluster: LocalCluster, tmp_path: Path) -> None:
+    replay = Replay(cluster.redirector, shortened(tmp_path))
     under_way = asyncio.Event()
     replay.tally.on_event = lambda done: under_way.set() if 4 * done > CHANNEL_EVENTS + CHURN_EVENTS else None
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import httpx
 
+from shoal_runtime.http.problem import MEDIA_TYPE
+
 
 def ok(response: httpx.Response) -> Any:
     """What a good answer says."""
@@ -44,3 +46,11 @@ def _events(lines: Iterator[str]) -> Iterator[dict[str, Any]]:
             assert found.get("id", "") == event_id
             event_id = ""
             yield found
+
+
+def problem_of(response: httpx.Response) -> dict[str, Any]:
+    assert response.headers["content-type"] == MEDIA_TYPE
+    found: dict[str, Any] = response.json()
+    assert set(found) == {"type", "title", "status", "detail", "subject", "limit", "value"}
+    assert found["status"] == response.status_code
+    return found

@@ -12,8 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 from shoal_ops.http import limits, models, models_transactions
 from shoal_ops.http.bounded_json import check_json
 from shoal_runtime.http.problem import Refused
-from tests.ops.http.calls import ok
-from tests.ops.http.test_problems import problem_of
+from tests.ops.http.calls import ok, problem_of
 
 MAX = limits.BODY_VALUES_MAX
 

@@ -11,18 +11,10 @@ import pytest
 from shoal_contract.errors import ShoalError
 from shoal_contract.limits import BODY_BYTES_MAX
 from shoal_ops.http import limits, problem
-from shoal_runtime.http.problem import MEDIA_TYPE, answer
-from tests.ops.http.calls import ok
+from shoal_runtime.http.problem import answer
+from tests.ops.http.calls import ok, problem_of
 
 LONG = "n" * 256
-
-
-def problem_of(response: httpx.Response) -> dict[str, Any]:
-    assert response.headers["content-type"] == MEDIA_TYPE
-    found: dict[str, Any] = response.json()
-    assert set(found) == {"type", "title", "status", "detail", "subject", "limit", "value"}
-    assert found["status"] == response.status_code
-    return found
 
 
 @pytest.mark.parametrize(
