@@ -21,7 +21,7 @@ from shoal.core.refusals import deadline_exceeded
 from shoal.core.repeats import Part, Repeats
 from shoal.dropped_queues import DroppedQueues
 from shoal.gaps import GapNews
-from shoal.limits import DELIVERY_OVERHEAD_BYTES, INBOX_BYTES_MAX, QUEUES_TOLD_MAX, UNSEEN
+from shoal.limits import DELIVERY_OVERHEAD_BYTES, INBOX_BYTES_MAX, QUEUES_TOLD_MAX
 from shoal.live_messages import LiveDelivery
 from shoal.messages import Delivery
 from shoal.nack_sender import NackSender
@@ -53,10 +53,13 @@ class Era:
         self._part.ack(self, delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
 
     def nack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int) -> None:
-        """Gives back offsets first <= offset < end of the delivery for these handles. Raises Unavailable once the inbox
-        is closed."""
+        """Gives these offsets back for these handles. Raises Unavailable once the inbox is closed."""
         handles: Sequence[int] = consumers  # type: ignore[assignment]  # handles
         self._part.nack(self, delivery.key_bytes, first, end, handles, delay_ms)
+
+    def give_back(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
+        """Gives back what the program was not handed out, also of handles that are being detached."""
+        self._part.give_back(self, delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue of a handle; empty if it was detached."""
@@ -226,7 +229,7 @@ class InboxSlice(Consumer):
             gone = [handle for handle in handles if handle not in self._queues]
             handles = [handle for handle in handles if handle in self._queues]
             if not item.live:
-                self._give_back(self._era, item.key, item.low, item.to, gone)
+                self.give_back(self._era, item.key, item.low, item.to, gone)
         if not handles:
             return
         self.last_handle = handles[0]
@@ -261,7 +264,7 @@ class InboxSlice(Consumer):
         """Gives back messages that came while the inbox drains or closes. Those of a stream that was not asked to stop
         would come again at once: they stay out until the inbox is closed."""
         if self._era.stream == self._stopped_in:
-            self._give_back(self._era, key, first, end, handles)
+            self.give_back(self._era, key, first, end, handles)
         elif self.repeats is not None:
             self.repeats.answered(key, first, end, handles)
 
@@ -304,9 +307,6 @@ class InboxSlice(Consumer):
     def nack(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int], delay_ms: int) -> None:
         """Gives messages back, except those that were acked before, those of handles detached since, and those of a
         life that ended. Raises Unavailable once the inbox is closed."""
-        if delay_ms == UNSEEN:
-            self._give_back(era, key, first, end, handles)
-            return
         if self.closed:
             raise Unavailable("the inbox is closed; what it had unacked is given again", subject="inbox")
         now = era.stream == self._era.stream != 0
@@ -320,7 +320,7 @@ class InboxSlice(Consumer):
                 for one, other in nacked:
                     self.nacks.add(key, one, other, (handle,), delay_ms)
 
-    def _give_back(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+    def give_back(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         """Gives back what the program was not handed out, also of handles that are being detached; except that of a
         life that ended, and that of an earlier stream, which comes again anyway."""
         now = era.stream == self._era.stream != 0
@@ -331,12 +331,12 @@ class InboxSlice(Consumer):
         if self.repeats is not None and (not now or self.repeats.remembers_acks):
             for handle in handles:
                 for low, high in self.repeats.nack(key, first, end, handle, now):
-                    self.nacks.add(key, low, high, (handle,), UNSEEN)
+                    self.nacks.add(key, low, high, (handle,), None)
             return
         if self.repeats is not None:
             self.repeats.answered(key, first, end, handles)
         if now:
-            self.nacks.add(key, first, end, handles, UNSEEN)
+            self.nacks.add(key, first, end, handles, None)
 
     def _attached(self, handles: Sequence[int]) -> Sequence[int]:
         return [handle for handle in handles if handle in self._queues] if self._any_detached else handles

@@ -257,6 +257,9 @@ class _Leased:
     def nack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int) -> None:
         raise RuntimeError("leased messages are nacked with Leases.nack")
 
+    def give_back(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
+        raise RuntimeError("leased messages are nacked with Leases.nack")
+
     def queue_of(self, consumer: int | bytes) -> bytes:
         assert isinstance(consumer, bytes), "leased messages have no handles"
         return consumer

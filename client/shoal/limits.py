@@ -76,9 +76,6 @@ SILENT_S: Final = 5.0
 """How long a slice may leave a call without an answer, in seconds, before the log says so: far below the deadline of a
 call, so that its caller knows what it waits for, and long enough for a slice that starts anew."""
 
-UNSEEN: Final = -1
-"""In the place of a nack's delay: no program was given the messages, so that their delivery does not count."""
-
 LONG_WAIT_LOOKS: Final = 4
 """An inbox looks so often for what waits too long, while a message waits as long as it may."""
 

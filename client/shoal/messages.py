@@ -14,7 +14,7 @@ from math import ceil
 from types import TracebackType
 from typing import ClassVar, Final, NamedTuple, Protocol
 
-from shoal.limits import DELIVERY_OVERHEAD_BYTES, PROCESS_RETRY_S, UNSEEN
+from shoal.limits import DELIVERY_OVERHEAD_BYTES, PROCESS_RETRY_S
 from shoal_contract.arguments import AGO_S, LAST_MESSAGES, OFFSET, RETRY_AFTER_S, START_VALUE, check_delay_ms
 from shoal_contract.errors import ShoalError
 from shoal_contract.names import Name, text
@@ -139,8 +139,11 @@ class Acker(Protocol):
         """Takes the ack of offsets first <= offset < end of a delivery, for some of its consumers."""
 
     def nack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int) -> None:
-        """Takes the nack of offsets first <= offset < end of a delivery, for some of its consumers. `delay_ms` may be
-        UNSEEN."""
+        """Takes the nack of offsets first <= offset < end of a delivery, for some of its consumers."""
+
+    def give_back(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
+        """Takes back offsets first <= offset < end of a delivery that no program was given, for some of its consumers:
+        they are given again at once, and this was no delivery."""
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue that a consumer stands for."""
@@ -272,7 +275,7 @@ class Delivery:
 
     def give_back(self, consumers: Sequence[int | bytes] | None = None) -> None:
         """Gives all of it back for these consumers, or for all: no program was given it."""
-        self._acker.nack(self, self.first, self.end, self._consumers if consumers is None else consumers, UNSEEN)
+        self._acker.give_back(self, self.first, self.end, self._consumers if consumers is None else consumers)
 
     @property
     def handles(self) -> Sequence[int]:
@@ -281,7 +284,7 @@ class Delivery:
 
     def give_back_one(self, consumer: int | bytes, offset: int) -> None:
         """Gives the message at `offset` back for one of this delivery's consumers, for `Message`."""
-        self._acker.nack(self, offset, offset + 1, (consumer,), UNSEEN)
+        self._acker.give_back(self, offset, offset + 1, (consumer,))
 
     def after(self, consumer: int | bytes, offset: int) -> list[Delivery]:
         """Returns what `messages` yields after this one."""

@@ -24,16 +24,16 @@ class NackSender:
     def __init__(self, session: SliceSession, on_error: Callable[[ShoalError], None]) -> None:
         self._session = session
         self._on_error = on_error
-        self._gathers: dict[int, AckGather] = {}
-        """By the delay in milliseconds, or UNSEEN."""
+        self._gathers: dict[int | None, AckGather] = {}
+        """What is to be sent, by its delay in milliseconds; None: no program was given it."""
         self._unanswered: set[int] = set()
         """Numbers of the frames that were sent on this stream and not answered, or will be sent again."""
         self._frames_sent = 0
         self._settled = asyncio.Event()
 
-    def add(self, key: bytes, first: int, end: int, consumers: Sequence[AckConsumer], delay_ms: int) -> None:
-        """Takes a nack: offsets first <= offset < end of a key are to be given again, no earlier than after the
-        delay; with UNSEEN at once, as no program was given them."""
+    def add(self, key: bytes, first: int, end: int, consumers: Sequence[AckConsumer], delay_ms: int | None) -> None:
+        """Takes a nack: offsets first <= offset < end of a key are to be given again, no earlier than after the delay.
+        None: at once, and their delivery does not count, as no program was given them."""
         if not self._gathers:
             asyncio.get_running_loop().call_soon(self.send)
         gather = self._gathers.get(delay_ms)
@@ -46,18 +46,13 @@ class NackSender:
         gathers, self._gathers = self._gathers, {}
         for delay_ms, gather in gathers.items():
             for blocks in framed(gather.take()):
-                self._frames_sent += 1
-                self._unanswered.add(self._frames_sent)
-                self._send_frame(self._frames_sent, blocks, delay_ms)
+                self._send(blocks, delay_ms)
 
     def stop(self, handles: Sequence[int]) -> None:
         """Asks for nothing more for these handles. What was nacked before may still come again here."""
         self.send()
         for start in range(0, len(handles), ATTACH_QUEUES_MAX):
-            self._frames_sent += 1
-            self._unanswered.add(self._frames_sent)
-            done = partial(self._answered, self._frames_sent, [], 0)
-            self._session.send(NacksFrame([], 0, done, handles[start : start + ATTACH_QUEUES_MAX]))
+            self._send([], 0, handles[start : start + ATTACH_QUEUES_MAX])
 
     async def flush_all(self) -> None:
         """Does as `flush`, also for nacks that are given meanwhile."""
@@ -78,16 +73,23 @@ class NackSender:
         self._unanswered.clear()
         self._settled.set()
 
-    def _send_frame(self, number: int, blocks: list[Acked], delay_ms: int) -> None:
-        if number in self._unanswered:
-            done = partial(self._answered, number, blocks, delay_ms)
-            self._session.send(NacksFrame([to_wire(block) for block in blocks], delay_ms, done))
+    def _send(self, blocks: list[Acked], delay_ms: int | None, stop: Sequence[int] = ()) -> None:
+        self._frames_sent += 1
+        number = self._frames_sent
+        self._unanswered.add(number)
 
-    def _answered(self, number: int, blocks: list[Acked], delay_ms: int, error: ShoalError | None) -> None:
+        def send() -> None:
+            if number in self._unanswered:  # Else the frame's stream is lost.
+                answered = partial(self._answered, number, send)
+                self._session.send(NacksFrame([to_wire(block) for block in blocks], delay_ms, answered, stop))
+
+        send()
+
+    def _answered(self, number: int, send_again: Callable[[], None], error: ShoalError | None) -> None:
         if number not in self._unanswered:
             return  # The frame's stream is lost.
         if isinstance(error, ResourceExhausted):
-            asyncio.get_running_loop().call_later(ACK_AGAIN_S, self._send_frame, number, blocks, delay_ms)
+            asyncio.get_running_loop().call_later(ACK_AGAIN_S, send_again)
             return
         self._unanswered.discard(number)
         self._settled.set()

@@ -54,11 +54,19 @@ class PullAcker:
 
     def nack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int) -> None:
         """Gives back what was not acked before. Raises Unavailable once the connection is closed."""
+        self._nack(delivery.key_bytes, first, end, consumers, delay_ms)
+
+    def give_back(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
+        """Gives back what was not acked before, as if it had not been pulled. Raises Unavailable once the connection is
+        closed."""
+        self._nack(delivery.key_bytes, first, end, consumers, None)
+
+    def _nack(self, key: bytes, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int | None) -> None:
         if self.closed:
             raise Unavailable("the connection is closed; what it pulled and had unacked is given again")
         for consumer in consumers:
-            for low, high in not_acked(self._acks.pending(), delivery.key_bytes, first, end, consumer):
-                self._nacks.add(delivery.key_bytes, low, high, (consumer,), delay_ms)
+            for low, high in not_acked(self._acks.pending(), key, first, end, consumer):
+                self._nacks.add(key, low, high, (consumer,), delay_ms)
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue, which is the consumer itself."""

@@ -53,6 +53,8 @@ def test_keys_that_were_bound_before_are_named_by_their_place(
     assert list(step.bound_before) == [2, 4]
     again = core.change(at_offset(99, q=["a", "b", "c"])).steps[0]
     assert (list(again.offsets), list(again.bound_before)) == ([5, 10, 5], [0, 1, 2])
+    twice = core.change(at_offset(5, p=["c", "c"])).steps[0]
+    assert list(twice.bound_before) == [1], "the first of them made the binding"
     core.check()
 
 

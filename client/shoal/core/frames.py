@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from shoal.core.waiters import Waiter, fail_waiter
-from shoal.limits import REQUEST_OVERHEAD_BYTES, UNSEEN
+from shoal.limits import REQUEST_OVERHEAD_BYTES
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -182,15 +182,15 @@ class AcksFrame(Frame):
 
 
 class NacksFrame(Frame):
-    """Carries nacks. `delay_ms` may be UNSEEN. `stop`: handles that are to get nothing more. `done` is called once,
-    when the slice has them or refuses them. They mean nothing on the next stream."""
+    """Carries nacks. `delay_ms` None: no program was given the messages. `stop`: handles that are to get nothing more.
+    `done` is called once, when the slice has them or refuses them. They mean nothing on the next stream."""
 
     __slots__ = ("_delay_ms", "_done", "_nacks", "_stop", "cost_bytes")
 
     def __init__(
         self,
         nacks: list[wire.Ack],
-        delay_ms: int,
+        delay_ms: int | None,
         done: Callable[[ShoalError | None], None],
         stop: Sequence[int] = (),
     ) -> None:
@@ -203,7 +203,7 @@ class NacksFrame(Frame):
 
     def fill(self, request: wire.SessionRequest) -> bool:
         request.nacks.messages.extend(self._nacks)
-        if self._delay_ms == UNSEEN:
+        if self._delay_ms is None:
             request.nacks.unseen = True
         else:
             request.nacks.delay_ms = self._delay_ms

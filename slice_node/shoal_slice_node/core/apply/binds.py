@@ -50,11 +50,13 @@ def no_such_queue(state: State, name: bytes) -> NoSuchQueue:
 
 class Begin(NamedTuple):
     """Says where bindings begin: at a start of the contract, with its value. `found`: what a change has found so far
-    by age, by (key id, time); it stays right while the change is applied, as later messages are no older."""
+    by age, by (key id, time); it stays right while the change is applied, as later messages are no older.
+    `bound_before`: is told of each key, in order, whether the queue was bound to it; None: nothing asks."""
 
     start: int
     value: int
     found: dict[tuple[bytes, int], int]
+    bound_before: list[bool] | None = None
 
     @property
     def keys_per_step(self) -> int:
@@ -67,7 +69,7 @@ AT_HEAD: Final = Begin(wire.START_UNSPECIFIED, 0, {})
 
 def bind(state: State, name: bytes, keys: list[bytes], begin: Begin) -> Work[list[int]]:
     """Binds a queue to keys. Returns for each key the offset from which messages will be seen; if the key was bound
-    before, this is the same offset again; it is negative then if the bind asked for an offset.
+    before, this is the same offset again.
 
     A transient queue's time begins anew: its consumer comes after the bind, and the queue may not end in between.
     Raises NoSuchQueue, NotOwner, ResourceExhausted, OutOfRange.
@@ -139,7 +141,7 @@ def bind_resolved(state: State, queue: Queue, full_names: list[bytes], begin: Be
     """Binds as `bind` does, after all checks."""
     key_get, add, queue_id = state.tables.key.get, state.add_member, queue.id
     wanted, members = queue_id in state.interest.queues, state.interest.members
-    plain = begin.start == wire.START_UNSPECIFIED
+    plain, told = begin.start == wire.START_UNSPECIFIED, begin.bound_before
     offsets: list[int] = []
     added = 0
     for full_name in full_names:
@@ -149,6 +151,8 @@ def bind_resolved(state: State, queue: Queue, full_names: list[bytes], begin: Be
         key_id = row[ID]
         bucket = queue.bucket(key_id)
         offset = bucket.starts.get(key_id)
+        if told is not None:
+            told.append(offset is not None)
         if offset is None:
             offset = head_of(row) if plain else _start(state, row, begin)
             bucket.starts[key_id] = offset
@@ -164,8 +168,6 @@ def bind_resolved(state: State, queue: Queue, full_names: list[bytes], begin: Be
                 state.effects.events.append(Bound(queue_id, key_id, full_name[NAME], offset, head))
             if members is not None and members.wants(full_name[NAME]):
                 state.effects.members.append(Joined(full_name[NAME], queue_id, queue.name))
-        elif begin.start == wire.START_OFFSET:
-            offset = -offset
         offsets.append(offset)
     if added:
         queue.bindings += added

@@ -62,8 +62,13 @@ class Attachment:
 
     @property
     def window_open(self) -> bool:
-        """Returns whether the window has room for one message: its last may exceed it in bytes."""
-        return self.messages < self.window_messages and self.body_bytes < self.window_bytes and not self.paused
+        """Returns whether the window has room for a message, and may be used."""
+        return self.has_window_behind(0, 0) and not self.paused
+
+    def has_window_behind(self, messages: int, body_bytes: int) -> bool:
+        """Returns whether the window has room for one message behind so much more: the last one may exceed it in
+        bytes."""
+        return self.messages + messages < self.window_messages and self.body_bytes + body_bytes < self.window_bytes
 
     @property
     def attached(self) -> bool:
@@ -95,7 +100,7 @@ class Attachment:
         self.messages -= messages
         self.body_bytes -= body_bytes
         assert self.messages >= 0 and self.body_bytes >= 0
-        if not self.lined and self.messages < self.window_messages and self.body_bytes < self.window_bytes:
+        if not self.lined and self.has_window_behind(0, 0):
             self.feed.line_up(self)
 
     def stop(self) -> None:
@@ -357,13 +362,7 @@ class Feed:
         when it has room. `more`, `more_bytes`: so much is to go before the last message; None, and it stays the next,
         if its window has room for a part only."""
         attachment = self._first_with_room()
-        if attachment is None or (
-            more
-            and (
-                attachment.messages + more >= attachment.window_messages
-                or attachment.body_bytes + more_bytes >= attachment.window_bytes
-            )
-        ):
+        if attachment is None or (more and not attachment.has_window_behind(more, more_bytes)):
             return None
         if len(self._line) > 1:
             self._line.rotate(-1)

@@ -9,7 +9,7 @@ from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.undone import Undone, undone
 from shoal_slice_node.core.dispatch.feeds import Attachment
-from shoal_slice_node.core.dispatch.gaps import DROPPED, EXPIRED, LeaseOf, pass_over
+from shoal_slice_node.core.dispatch.gaps import DROPPED, EXPIRED, LeaseOf, Passed, pass_over
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, OpenedChunks, RecentChunks
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
@@ -113,12 +113,13 @@ def _pass_below(
     low = min(key.low, stream.end or key.low)
     if stream.cursor < low:
         why = DROPPED if key.options.drops_oldest else EXPIRED
-        changed = pass_over(registry, stream, stream.cursor, low, why, pick, budget.telling(give), lease_of)
-        if changed is None:
+        passed = pass_over(registry, stream, stream.cursor, low, why, pick, budget.telling(give), lease_of)
+        if passed is Passed.NO_ROOM:
             budget.looks -= 1
             return False
-        budget.given += changed
-        budget.rows -= changed
+        if passed is Passed.OVER:
+            budget.given += 1
+            budget.rows -= 1
     return True
 
 
@@ -207,7 +208,7 @@ class _Filling:
             budget.rows -= 1
         give = budget.telling(self._give)
         passed = pass_over(self._registry, stream, found.low, to, EXPIRED, self._pick, give, self._lease_of)
-        if passed is None:
+        if passed is Passed.NO_ROOM:
             return False
         budget.given += 1
         budget.rows -= 1

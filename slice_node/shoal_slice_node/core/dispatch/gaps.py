@@ -9,6 +9,7 @@ gave messages up (apply/key_options).
 from __future__ import annotations
 
 from collections.abc import Callable
+from enum import Enum
 from typing import Final
 
 from shoal_contract.wire import slice_pb2 as wire
@@ -27,6 +28,18 @@ LeaseOf = Callable[[Attachment], Lease | None]
 Tell = Callable[[Stream, Attachment, ChunkPart], None]
 """Tells an attachment of a gap, which has the form of a part (`_gap`)."""
 
+
+class Passed(Enum):
+    """Says what became of messages that were to be passed over."""
+
+    NO_ROOM = 0
+    """A consumer is to be told, and none has room: all is as before."""
+    ON_THEIR_WAY = 1
+    """All of them wait to be sent, or are done: nothing has changed."""
+    OVER = 2
+    """Some are done now, or a consumer is told."""
+
+
 DROPPED: Final[int] = wire.GAP_REASON_DROPPED
 EXPIRED: Final[int] = wire.GAP_REASON_EXPIRED
 
@@ -40,14 +53,13 @@ def pass_over(
     pick: Callable[[], Attachment | None],
     tell: Tell,
     lease_of: LeaseOf,
-) -> bool | None:
+) -> Passed:
     """Passes over first <= o < to. Messages that consumers were sent are done: they know them. Those that wait to be
-    sent stay out, as they still come. Of all others, one consumer is told. Returns whether anything has changed; None:
-    a consumer is to be told and none has room."""
+    sent stay out, as they still come. Of all others, one consumer is told."""
     lost = stream.undelivered(first, to)
     attachment = pick() if lost else None
     if lost and attachment is None:
-        return None
+        return Passed.NO_ROOM
     registry.returns.end_rests(stream, first, to)
     stream.forget_returned(first, to)
     if stream.next < to:
@@ -63,7 +75,7 @@ def pass_over(
             lost[GAPS_AT_ONCE_MAX - 1 :] = [(lost[GAPS_AT_ONCE_MAX - 1][0], to)]
         for low, high in lost:
             tell(stream, attachment, _gap(stream.key, low, high, why))
-    return ended or bool(lost)
+    return Passed.OVER if ended or lost else Passed.ON_THEIR_WAY
 
 
 def _end_sent(registry: Registry, stream: Stream, first: int, to: int) -> bool:

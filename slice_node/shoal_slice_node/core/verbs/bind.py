@@ -8,7 +8,7 @@ from shoal_contract.errors import Malformed
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.binds import Begin, bind
 from shoal_slice_node.core.checking.columns import check_memberships
-from shoal_slice_node.core.limits import AGE_BIND_COST
+from shoal_slice_node.core.limits import AGE_BIND_COST, APPLIED_PER_STEP
 from shoal_slice_node.core.turns import Work
 from shoal_slice_node.core.verbs.verb import Change, Columns, Measures, Verb
 
@@ -41,18 +41,19 @@ def _looks(step: wire.Binds) -> int:
 def _bind_at(change: Change, step: wire.Binds) -> Work[wire.StepOutcome]:
     """Binds from an offset, and notes which keys were bound before."""
     state = change.state
-    begin = Begin(step.start, step.start_value, change.found_by_age)
     bound_before: list[int] = []
     place = 0
 
     def request(queue: bytes, keys: list[bytes]) -> Work[list[int]]:
         nonlocal place
         first, place = place, place + len(keys)
+        bound: list[bool] = []
+        begin = Begin(step.start, step.start_value, change.found_by_age, bound)
         offsets = yield from bind(state, queue, keys, begin)
-        bound_before.extend(at for at, offset in enumerate(offsets, first) if offset < 0)
-        return [abs(offset) for offset in offsets]
+        bound_before.extend(at for at, was_bound in enumerate(bound, first) if was_bound)
+        return offsets
 
-    outcome, done = yield from change.each_membership(step, request, begin.keys_per_step)
+    outcome, done = yield from change.each_membership(step, request, APPLIED_PER_STEP)
     outcome.bound_before.extend(bound_before)
     state.effects.counters.binds += done
     return outcome
