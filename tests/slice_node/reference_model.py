@@ -95,8 +95,8 @@ class ReferenceModel:
         seen = set(range(answer, key.head))
         if old is None:
             bindings[name] = Binding(answer, seen)
-        else:  # besides what it still had to get below; what is out stays out; of what was lost it may hear nothing
-            bindings[name] = Binding(answer, old.left | seen, given=old.given, resting=old.resting)
+        else:  # besides what it still had to get below; what is out stays out
+            bindings[name] = Binding(answer, old.left | seen, lost=old.lost, given=old.given, resting=old.resting)
 
     def wanted_from(self, name: str, start: wire.Start.ValueType, value: int) -> int:
         """Where a bind is asked to begin, whatever is kept."""
@@ -125,7 +125,8 @@ class ReferenceModel:
         else:
             assert answer == self.key(name).head
             binding.end = answer
-            binding.lost.clear()  # It keeps what the key keeps: of the rest it may hear nothing.
+            if not binding.left:
+                binding.lost.clear()  # Nothing is kept for it, so it vanishes, and hears nothing.
         if binding is not None:
             if discard:
                 binding.left.clear()
@@ -259,7 +260,6 @@ class ReferenceModel:
         """Whoever has the messages out."""
         binding = self.queues.get(queue, {}).get(name)
         if binding is not None:
-            binding.lost.clear()  # As with an unbind.
             binding.left -= set(range(low, to))
             binding.given = {offset: holder for offset, holder in binding.given.items() if not low <= offset < to}
             binding.resting = {offset: at for offset, at in binding.resting.items() if not low <= offset < to}

@@ -204,6 +204,27 @@ def test_a_session_that_reads_while_it_is_taken_back_gets_it_in_order(
     assert len(got) > 20 and got == [(offset, 0) for offset in range(1, len(got) + 1)]
 
 
+def test_a_session_that_reads_between_two_steps_of_taking_back_gets_it_in_order(
+    core: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It gets nothing new until all of it is back: what came later would come first."""
+    monkeypatch.setattr(timeouts, "WITHDRAWN_PER_STEP", 3)
+    session = timed_streams(core, 20, every_ms=50)
+    core.now_ms += TIMEOUT_MS + 100
+    core.node.tick(core.now_ms, core.wall_ms)
+    got = []
+    while core.puller.timeouts.ending:
+        core.puller.timeouts.turn(1)
+        got += sent(core, session)
+        core.dispatcher.reads(session)
+        core.change(publish("k", b"y"))
+        for kind, step in core.dispatcher._pump._kinds:
+            while kind and kind is not core.puller.timeouts.ending:
+                step()
+    got += core.times(session)
+    assert len(got) > 20 and got == [(offset, 0) for offset in range(1, len(got) + 1)]
+
+
 def test_taking_back_stops_within_a_stream_and_is_not_repeated(core: Driver) -> None:
     """Neighbouring offsets are one stretch: what counts is their parcels."""
     declared(core, "q", ack_timeout_ms=TIMEOUT_MS, max_deliveries=0)

@@ -157,7 +157,7 @@ def bind_resolved(state: State, queue: Queue, full_names: list[bytes], begin: Be
             offset = head_of(row) if plain else _start(state, row, begin)
             bucket.starts[key_id] = offset
             if queue.details:
-                _rebind(state, queue, key_id, offset, low_of(row))
+                _rebind(state, queue, key_id, offset)
             cursor, head = bucket.cursor(key_id), head_of(row)
             if cursor < head:
                 state.bind_backs.note(state.lsn, queue_id, key_id, offset, cursor, head)
@@ -257,22 +257,19 @@ def _start(state: State, row: bytes, begin: Begin) -> int:
     return max(key.low, value)
 
 
-def _rebind(state: State, queue: Queue, key_id: bytes, start: int, low: int) -> None:
-    """Makes an ended binding, if there is one, live again from `start`; its backlog below `start` stays, as far as the
-    key keeps it from `low` on. The time away becomes a done range. All messages from `start` on are seen, even those
-    that were done before."""
+def _rebind(state: State, queue: Queue, key_id: bytes, start: int) -> None:
+    """Makes an ended binding, if there is one, live again from `start`; its backlog below `start` stays, also what the
+    key does not keep any more: its consumer is told of that gap. The time away becomes a done range. All messages from
+    `start` on are seen, even those that were done before."""
     row = state.tables.detail.get(detail_key(queue.id, key_id))
     if row is None:
         return
     detail = decode_detail(row)
     assert detail.ended, "a binding that is not in its bucket has ended"
-    detail.raise_to(low)
     state.tables.ended.remove(key_id, queue.id)
     cursor = min(detail.cursor, start)
     detail.done.cut_above(start)
-    if cursor >= detail.end:
-        cursor = start  # Nothing of its backlog is kept.
-    elif start >= detail.end:
+    if start >= detail.end:
         detail.done.add(detail.end, start)
     queue.bucket(key_id).put(key_id, start, cursor)
     save_detail(state, queue, key_id, Detail(start, cursor, 0, detail.done, detail.counts))
@@ -329,8 +326,8 @@ def _unbind(state: State, queue: Queue, full_names: list[bytes], discard: bool) 
 
 
 def end_binding(state: State, queue: Queue, key_id: bytes, key_row: bytes, discard: bool) -> int:
-    """Takes one binding out of its bucket; without `discard` its backlog stays, as an ended binding. Returns its end.
-    The caller saves the queue."""
+    """Takes one binding out of its bucket; without `discard` its backlog stays, as an ended binding, if the key keeps
+    some of it. Returns its end. The caller saves the queue."""
     bucket = queue.bucket(key_id)
     start, cursor, head = bucket.starts[key_id], bucket.cursor(key_id), head_of(key_row)
     bucket.pop(key_id)
@@ -339,13 +336,10 @@ def end_binding(state: State, queue: Queue, key_id: bytes, key_row: bytes, disca
     if queue.details:
         row = state.tables.detail.get(detail_key(queue.id, key_id))
         detail = None if row is None else decode_detail(row)
-    keeps = cursor < head and not discard
-    if keeps and cursor < (low := low_of(key_row)):
-        keeps = low < head
-        if detail is not None:
-            detail.raise_to(low)
-            keeps = detail.cursor < head
-        cursor = low if detail is None else detail.cursor
+    kept_from = max(cursor, low_of(key_row))
+    if detail is not None:
+        kept_from = detail.done.end_of(kept_from)
+    keeps = kept_from < head and not discard
     if keeps:
         if detail is None:
             detail = Detail(start, cursor)

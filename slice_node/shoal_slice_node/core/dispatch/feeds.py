@@ -36,6 +36,7 @@ class Attachment:
         "unsent",
         "window_bytes",
         "window_messages",
+        "withdrawing",
     )
 
     def __init__(
@@ -55,6 +56,9 @@ class Attachment:
         """By key id, what was on its way to it and was taken back, as it was detached or did not read, and is out."""
         self.paused = False
         """It is given nothing for now. Invariant: True exactly while it is in its session's `paused` or `resumed`."""
+        self.withdrawing = False
+        """What waits for it is being taken back, in steps: until that is done it stays paused, though its session reads,
+        as what it was given now would come before what was taken back."""
         self._left = False
         """It was detached, and gets nothing more."""
         self._pulls = 0
@@ -78,6 +82,14 @@ class Attachment:
     def pause(self, paused: bool) -> None:
         """Notes whether it is to be given nothing. Only its session calls this."""
         self.paused = paused
+
+    def begin_withdrawal(self) -> None:
+        """Notes that what waits for it is being taken back."""
+        self.withdrawing = True
+
+    def end_withdrawal(self) -> None:
+        """Notes that what waited for it was taken back."""
+        self.withdrawing = False
 
     def room_for(self, messages: int, body_bytes: int) -> int:
         """Returns for how many of a chunk's messages the window has room; it is open. Of bytes, each message counts

@@ -32,6 +32,9 @@ def resume(registry: Registry, session: Session, attachments_max: int) -> None:
     """Lines up some attachments of a session that reads again."""
     for _ in range(min(attachments_max, len(session.resumed))):
         attachment = session.resume_next()
+        if attachment.withdrawing:
+            session.pause(attachment)  # Its transport is asked again when all is taken back.
+            continue
         attachment.feed.line_up(attachment)
         registry.wake(attachment.feed)
     if session.resumed:

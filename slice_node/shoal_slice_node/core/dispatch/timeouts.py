@@ -93,12 +93,12 @@ class Timeouts:
         now, it gets what is left in order. It is given nothing more until then."""
         registry, attachment = self._registry, lease.attachment
         session, handle = attachment.session, attachment.handle
-        while handle is not None and attachment.attached and stream.parcel > session.sent_to:
+        if handle is not None and attachment.attached and stream.parcel > session.sent_to:
             parcels = list(session.unsent(stream.key_id, handle))
-            if not parcels:
-                break
-            pause(registry, attachment)
-            yield 1 + len(parcels) // LISTED_PER_COST
+            if parcels:
+                attachment.begin_withdrawal()
+                pause(registry, attachment)
+                yield 1 + len(parcels) // LISTED_PER_COST
             while parcels and attachment.attached:
                 some = parcels[-WITHDRAWN_PER_STEP:]
                 del parcels[-WITHDRAWN_PER_STEP:]
@@ -107,7 +107,10 @@ class Timeouts:
                     registry.let_go(session, freed_bytes)
                 yield len(some)
         back: list[Returned] = []
+        attachment.end_withdrawal()
         if attachment.attached:
+            if attachment.paused:
+                pause(registry, attachment)
             for low, to in Ranges(attachment.take_unsent(stream.key_id)).pairs():
                 back += stream.take_back(attachment, low, to)
         if back:
