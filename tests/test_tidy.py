@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import pytest
@@ -55,7 +55,7 @@ class Source:
     path: Path
     text: str
 
-    @property
+    @cached_property
     def tree(self) -> ast.Module:
         return ast.parse(self.text, str(self.path))
 
@@ -285,6 +285,7 @@ SAMPLES: dict[Rule, tuple[tuple[str, str], tuple[str, str]]] = {
 }
 
 
+@cache
 def sources() -> list[Source]:
     folders = [ROOT / name for name in (*COMPONENTS, "helm", "tests")]
     files = [path for folder in folders for path in sorted(folder.rglob("*.py")) if path.parent not in GENERATED]

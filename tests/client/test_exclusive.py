@@ -91,6 +91,7 @@ async def test_what_was_not_taken_yet_goes_to_the_newer_inbox(broker: shoal.Brok
     async with broker.consume(queue) as old:
         (first,) = await take(old, 1)
         async with other.consume(queue) as new:
+            await until(lambda: not old._queues)  # The word is on its way when the newer inbox is open.
             with pytest.raises(shoal.Conflict):
                 async for message in old:
                     assert message.key == first.key

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+from shoal_slice_node.core.dispatch.attachment import Attachment
+from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.served import silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream

@@ -165,6 +165,10 @@ def nack(world: World, random: Random) -> None:
     else:
         request.handles.append(handle)
     nacks = wire.Nacks(messages=[request], delay_ms=random.choice((0, 0, 100, 2000)))
+    nacks.unseen = not nacks.delay_ms and random.random() < 0.5
+    if handle is not None and random.random() < 0.2:
+        nacks.stop.append(handle)
+        client.stopped = True
     world.say("nack", client.session.number, nacks)
     owned = world.node.owed.owns(key)
 

@@ -37,7 +37,8 @@ class Way(NamedTuple):
 
 class Given:
     """Keeps what consumers hold. `held`: by life and key, offset -> holder. `ways`: by session, each message on its way
-    with the binding's turn at each time that it was given. `left`: consumers that are gone."""
+    with the binding's turn at each time that it was given. `left`: consumers that are gone. `stopped`: those that asked
+    for nothing more."""
 
     def __init__(self) -> None:
         self.came_back: CameBack = lambda life, key, offset, reason: None
@@ -45,6 +46,7 @@ class Given:
         self.held: dict[tuple[int, bytes], dict[int, Holder]] = {}
         self.ways: dict[int, dict[Way, list[int]]] = {}
         self.left: set[Consumer] = set()
+        self.stopped: set[Consumer] = set()
         self._given_back: set[tuple[int, bytes, int]] = set()
         """Life, key and offset of what a consumer had when it left: it may come to another out of its order, for the
         first time if it was never sent."""
@@ -61,6 +63,7 @@ class Given:
     def gave(self, life: Life, key: bytes, offset: int, holder: Holder, session: int, handle: int | None) -> None:
         """Notes that the slice gave this message just now."""
         assert offset in life.owes(key), f"{key!r} {offset} is given to {life.name!r}, which is not owed it"
+        assert holder.consumer not in self.stopped, f"{key!r} {offset} is given to a handle that was stopped"
         self.holds(life, key)[offset] = holder
         self._at[holder.consumer] = session, handle
         self._unsent.get((session, handle), set()).discard(Way(handle, life.number, key, offset))

@@ -27,7 +27,7 @@ from shoal_slice_node.core.apply.records import (
     decode_reclaim,
     decode_retries,
 )
-from shoal_slice_node.core.dispatch.feeds import Attachment
+from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.leases import Lease
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
@@ -82,13 +82,15 @@ class Base(MemoryBase):
 
 class Client:
     """Keeps one session as its stream sees it. `lazy`: it reads only at the end of the run. `awake`: it was told that
-    there is something to send. `writing`: the memory of messages that its transport has not taken yet, in bytes."""
+    there is something to send. `writing`: the memory of messages that its transport has not taken yet, in bytes.
+    `stopped`: it asked for nothing more for a handle."""
 
     def __init__(self, session: Session, lazy: bool, epoch: int) -> None:
         self.session = session
         self.lazy = lazy
         self.awake = False
         self.writing = 0
+        self.stopped = False
         self.producer = b"p%05d%010d" % (epoch, session.number)
         self.sequence = 0
         self.frames: list[tuple[int, bytes]] = []
@@ -183,6 +185,7 @@ class Node:
         """Tells the models of acks and of consumers that leave, as they happen."""
         dispatcher, attaching = self.dispatcher, self.dispatcher.attaching
         ack, nack, take_back, detach = dispatcher.ack, dispatcher.nack, attaching.take_back, attaching.end_attachment
+        stop = dispatcher.stop
 
         def nacking(
             attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int, unseen: bool = False
@@ -203,6 +206,11 @@ class Node:
                     self.given.ack_left(life, stream.key, held)
             return ack(attachment, key_id, first, to)
 
+        def stopping(session: Session, handle: int) -> None:
+            if handle in session.attachments:
+                self.given.stopped.add(session.attachments[handle])
+            stop(session, handle)
+
         def taking_back(attachment: Attachment) -> None:
             self.given.leave(attachment)
             take_back(attachment)
@@ -213,7 +221,7 @@ class Node:
                 self.given.left.add(session.attachments[handle])
             detach(session, handle)
 
-        dispatcher.nack = nacking  # type: ignore[method-assign]
+        dispatcher.nack, dispatcher.stop = nacking, stopping  # type: ignore[method-assign]
         dispatcher.ack, attaching.take_back, attaching.end_attachment = acking, taking_back, detaching  # type: ignore[method-assign]
 
     @property

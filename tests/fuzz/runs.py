@@ -93,7 +93,8 @@ def finish(world: World, stays: bool) -> None:
     world.own(b"\x01" * PARTITIONS)
     for client in list(node.clients.values()):
         client.lazy = False
-        if not stays or client.session.pullers:  # What was pulled without a lease comes again when its session ends.
+        # What was pulled without a lease comes again when its session ends; a stopped handle gets nothing more.
+        if not stays or client.session.pullers or client.stopped:
             node.close(client)
     world.settle()
     node.memory = Memory()

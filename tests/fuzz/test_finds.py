@@ -16,6 +16,7 @@ from shoal_slice_node.core.apply.records import Kind, Reason
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch import letters, loading
 from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
+from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.growing import Growing
 from shoal_slice_node.core.dispatch.leases import Lease, LeaseClock
 from shoal_slice_node.core.dispatch.letters import Letters
@@ -105,6 +106,16 @@ def counted_unsent(_: Any) -> Any:
     return not_sent
 
 
+def always_seen(nack: Any) -> Any:
+    return lambda acks, attachment, key_id, first, to, delay_ms, _: nack(
+        acks, attachment, key_id, first, to, delay_ms, False
+    )
+
+
+def goes_on(_: Any) -> Any:
+    return lambda attachment: setattr(attachment, "window_messages", max(1, attachment.window_messages - 1))
+
+
 def one_time_more(copy_of: Any) -> Any:
     return lambda chunk, index, death: copy_of(chunk, index, death._replace(times=death.times + 1))
 
@@ -152,6 +163,8 @@ DEFECTS = {
         retries._Retrying, "_count", lambda _: staticmethod(lambda *_: False), 60
     ),
     "what was not sent counts as delivered": Defect(Returns, "not_sent", counted_unsent, 60),
+    "what no program was given counts as delivered": Defect(AcksInFlight, "nack", always_seen, 200),
+    "a stopped handle gets more": Defect(Attachment, "stop", goes_on, 200),
     "a dead letter has no copy": Defect(retries, "copy_of", nothing, 60),
     "a copy says a wrong count": Defect(retries, "copy_of", one_time_more, 60),
     "dead letters share a producer": Defect(letters, "sha256", all_by_one_producer, 300),

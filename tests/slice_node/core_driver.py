@@ -30,7 +30,7 @@ from shoal_slice_node.core.apply.records import (
     encode_trims,
 )
 from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
-from shoal_slice_node.core.dispatch.feeds import Attachment
+from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.pulling import PullTerms
 from shoal_slice_node.core.dispatch.served import silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session

@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 
 from shoal_slice_node.core.apply.effects import AckedByChange
 from shoal_slice_node.core.apply.records import Acked, Reason
-from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+from shoal_slice_node.core.dispatch.attachment import Attachment
+from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from shoal_contract.errors import Conflict, exhausted
 from shoal_contract.names import show
-from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+from shoal_slice_node.core.dispatch.attachment import Attachment
+from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import (

@@ -12,9 +12,10 @@ from collections.abc import Generator, Iterator
 from shoal_contract.errors import ShoalError, exhausted
 from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.dispatch.attach_room import AttachRoom
+from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.ended_handles import EndedHandle
 from shoal_slice_node.core.dispatch.exclusive import Exclusive
-from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.loading import load_streams
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session

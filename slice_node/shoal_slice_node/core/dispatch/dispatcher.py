@@ -16,8 +16,9 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
 from shoal_slice_node.core.dispatch.applying import Applying
 from shoal_slice_node.core.dispatch.attaching import Attaching
+from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.farewells import Farewells
-from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.growing import Growing
 from shoal_slice_node.core.dispatch.letters import Letters
 from shoal_slice_node.core.dispatch.live import LiveChunk, give_live_directly

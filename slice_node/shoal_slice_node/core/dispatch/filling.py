@@ -8,7 +8,7 @@ from typing import Protocol
 from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.undone import Undone, undone
-from shoal_slice_node.core.dispatch.feeds import Attachment
+from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.gaps import DROPPED, EXPIRED, LeaseOf, Passed, pass_over
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, OpenedChunks, RecentChunks
 from shoal_slice_node.core.dispatch.registry import Registry

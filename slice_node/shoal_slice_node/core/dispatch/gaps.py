@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.dispatch.feeds import Attachment
+from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.leases import Lease
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.registry import Registry

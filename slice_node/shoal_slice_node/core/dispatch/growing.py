@@ -13,7 +13,7 @@ from itertools import islice
 
 from shoal_slice_node.core.apply.effects import Grown
 from shoal_slice_node.core.apply.expiry import has_expired
-from shoal_slice_node.core.dispatch.feeds import Attachment
+from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.live import LiveChunk, give_live
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.registry import Registry

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from shoal_slice_node.core.limits import LEASES_ENDED_KEPT
 
 if TYPE_CHECKING:
-    from shoal_slice_node.core.dispatch.feeds import Attachment
+    from shoal_slice_node.core.dispatch.attachment import Attachment
     from shoal_slice_node.core.dispatch.sessions import Session
     from shoal_slice_node.core.dispatch.streams import Stream
 

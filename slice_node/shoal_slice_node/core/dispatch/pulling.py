@@ -7,8 +7,9 @@ from typing import NamedTuple
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
-from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.filling import Budget, fill
 from shoal_slice_node.core.dispatch.leases import Lease
 from shoal_slice_node.core.dispatch.parcels import Parcel

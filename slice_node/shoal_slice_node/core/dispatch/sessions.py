@@ -18,7 +18,8 @@ from shoal_slice_node.core.dispatch.unsent import UnsentParcels
 from shoal_slice_node.core.limits import OWED_PER_SESSION_MAX
 
 if TYPE_CHECKING:
-    from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+    from shoal_slice_node.core.dispatch.attachment import Attachment
+    from shoal_slice_node.core.dispatch.feeds import Feed
     from shoal_slice_node.core.dispatch.leases import Lease
 
 

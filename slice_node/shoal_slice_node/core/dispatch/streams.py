@@ -13,7 +13,8 @@ from shoal_slice_node.core.limits import DONE_RANGES_MAX
 from shoal_slice_node.core.ranges import Ranges
 
 if TYPE_CHECKING:
-    from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+    from shoal_slice_node.core.dispatch.attachment import Attachment
+    from shoal_slice_node.core.dispatch.feeds import Feed
     from shoal_slice_node.core.dispatch.leases import Lease
 
 _FIRST = attrgetter("first")
@@ -367,9 +368,8 @@ class Stream:
 
     def waits_below(self, offset: int) -> bool:
         """Returns whether something below `offset` is out, or rests."""
-        if self.out and self.out[0].first < offset:
-            return True
-        return bool(self.resting and self.resting.lowest < offset)
+        is_out = bool(self.out) and self.out[0].first < offset
+        return is_out or bool(self.resting and self.resting.lowest < offset)
 
     def begin_acks(self) -> list[tuple[int, int]]:
         """Returns acked ranges that the journal does not have yet. If there are any, they are under way until

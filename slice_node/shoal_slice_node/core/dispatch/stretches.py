@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from shoal_slice_node.core.apply.records import Reason
 
 if TYPE_CHECKING:
-    from shoal_slice_node.core.dispatch.feeds import Attachment
+    from shoal_slice_node.core.dispatch.attachment import Attachment
     from shoal_slice_node.core.dispatch.leases import Lease
 
 _FIRST = attrgetter("first")

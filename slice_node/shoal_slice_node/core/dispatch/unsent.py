@@ -14,7 +14,7 @@ from shoal_slice_node.core.dispatch.stretches import Out, Returned
 from shoal_slice_node.core.ranges import Ranges
 
 if TYPE_CHECKING:
-    from shoal_slice_node.core.dispatch.feeds import Attachment
+    from shoal_slice_node.core.dispatch.attachment import Attachment
     from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
     from shoal_slice_node.core.dispatch.streams import Stream
 

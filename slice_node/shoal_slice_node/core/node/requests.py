@@ -22,8 +22,9 @@ from shoal_slice_node.core.checking.session_frames import (
     check_nacks,
     count_acks,
 )
+from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.exclusive import consumed_elsewhere
-from shoal_slice_node.core.dispatch.feeds import Attachment, Feed
+from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.pulling import PullTerms
 from shoal_slice_node.core.dispatch.sessions import Session

@@ -1,0 +1,156 @@
+"""Keeps one session's part in one queue: its window, and what it has out and unacked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from shoal_slice_node.core.dispatch.feeds import Feed
+    from shoal_slice_node.core.dispatch.leases import Lease
+    from shoal_slice_node.core.dispatch.sessions import Session
+
+
+class Attachment:
+    """Keeps one session's part in one queue, and counts what it has out and unacked. `handle` None: it pulls. `lined`:
+    it stands in its feed's line; only the feed changes this. Invariant: `messages` and `body_bytes` are the sums of the
+    `Out` entries that name it."""
+
+    __slots__ = (
+        "_left",
+        "_pulls",
+        "body_bytes",
+        "feed",
+        "handle",
+        "lease",
+        "lined",
+        "messages",
+        "paused",
+        "session",
+        "unsent",
+        "window_bytes",
+        "window_messages",
+        "withdrawing",
+    )
+
+    def __init__(
+        self, session: Session, feed: Feed, handle: int | None, window_messages: int, window_bytes: int
+    ) -> None:
+        self.session = session
+        self.feed = feed
+        self.handle = handle
+        self.window_messages = window_messages
+        self.window_bytes = window_bytes
+        self.messages = 0
+        self.body_bytes = 0
+        self.lined = False
+        self.lease: Lease | None = None
+        """What it is given now joins this lease, in a queue with an ack timeout."""
+        self.unsent: dict[bytes, list[tuple[int, int]]] | None = None
+        """By key id, what was on its way to it and was taken back, as it was detached or did not read, and is out."""
+        self.paused = False
+        """It is given nothing for now. Invariant: True exactly while it is in its session's `paused` or `resumed`."""
+        self.withdrawing = False
+        """What waits for it is being taken back, in steps. Until that is done it stays paused, though its session
+        reads: what it was given now would come before what was taken back."""
+        self._left = False
+        """It was detached, and gets nothing more."""
+        self._pulls = 0
+        """The number of its pulls under way."""
+
+    @property
+    def window_open(self) -> bool:
+        """Returns whether the window has room for a message, and may be used."""
+        return self.has_window_behind(0, 0) and not self.paused
+
+    def has_window_behind(self, messages: int, body_bytes: int) -> bool:
+        """Returns whether the window has room for one message behind so much more: the last one may exceed it in
+        bytes."""
+        return self.messages + messages < self.window_messages and self.body_bytes + body_bytes < self.window_bytes
+
+    @property
+    def attached(self) -> bool:
+        """Returns whether it is neither detached, nor are its session and its queue gone."""
+        return not (self._left or self.session.closed or self.feed.gone)
+
+    def pause(self, paused: bool) -> None:
+        """Notes whether it is to be given nothing. Only its session calls this."""
+        self.paused = paused
+
+    def begin_withdrawal(self) -> None:
+        """Notes that what waits for it is being taken back."""
+        self.withdrawing = True
+
+    def end_withdrawal(self) -> None:
+        """Notes that what waited for it was taken back."""
+        self.withdrawing = False
+
+    def room_for(self, messages: int, body_bytes: int) -> int:
+        """Returns for how many of a chunk's messages the window has room; it is open. Of bytes, each message counts
+        with an equal share."""
+        room, left_bytes = self.window_messages - self.messages, self.window_bytes - self.body_bytes
+        return room if body_bytes <= left_bytes else min(room, -(-left_bytes * messages // body_bytes))
+
+    @property
+    def pulling(self) -> bool:
+        """Returns whether a pull is under way."""
+        return self._pulls > 0
+
+    def hold(self, messages: int, body_bytes: int) -> None:
+        """Notes that more is out."""
+        self.messages += messages
+        self.body_bytes += body_bytes
+
+    def release(self, messages: int, body_bytes: int) -> None:
+        """Notes that less is out. If the window opens, the attachment is lined up again."""
+        self.messages -= messages
+        self.body_bytes -= body_bytes
+        assert self.messages >= 0 and self.body_bytes >= 0
+        if not self.lined and self.has_window_behind(0, 0):
+            self.feed.line_up(self)
+
+    def stop(self) -> None:
+        """Notes that it gets nothing more. What it has out stays out."""
+        self.window_messages = 0
+
+    def begin_lease(self, lease: Lease) -> None:
+        """Notes that what it is given from now on joins this lease."""
+        self.lease = lease
+
+    def note_unsent(self, key_id: bytes, first: int, to: int) -> None:
+        """Notes what does not reach it. Once nothing of it is out, nothing need be known."""
+        if self.messages:
+            if self.unsent is None:
+                self.unsent = {}
+            self.unsent.setdefault(key_id, []).append((first, to))
+
+    def take_unsent(self, key_id: bytes) -> list[tuple[int, int]]:
+        """Returns what it was not sent of a key, and forgets it."""
+        return [] if self.unsent is None else self.unsent.pop(key_id, [])
+
+    def end_lease(self) -> None:
+        """Notes that nothing more joins its lease."""
+        self.lease = None
+
+    def begin_pull(self) -> None:
+        self._pulls += 1
+
+    def end_pull(self) -> None:
+        self._pulls -= 1
+        assert self._pulls >= 0
+
+    def join_line(self) -> bool:
+        """Notes that the feed puts it into its line. Returns False if it stands there, was detached, or pulls."""
+        if self.lined or self._left or self.handle is None:
+            return False
+        self.lined = True
+        return True
+
+    def leave_line(self) -> None:
+        """Notes that the feed took it out of its line."""
+        self.lined = False
+
+    def leave(self) -> bool:
+        """Notes that it was detached: it is never lined up again. Returns whether it stood in line until now."""
+        self._left = True
+        lined, self.lined = self.lined, False
+        return lined
