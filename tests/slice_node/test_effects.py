@@ -48,7 +48,7 @@ def leaders_sources() -> list[str]:
 def effects() -> list[str]:
     """The fields of Effects, plain or compiled."""
     fields = [name for name, one in vars(Effects).items() if ismemberdescriptor(one) or isgetsetdescriptor(one)]
-    assert "grown" in fields
+    assert "events" in fields
     return [READ_AS.get(field, field) for field in fields]
 
 

@@ -297,7 +297,8 @@ async def change_role(node: Process, stub: SliceServiceAsyncStub, epoch: int) ->
     async with asyncio.timeout(WAIT_S):
         while await refusal(stub) is not None:
             pass
-        while len(node.seat.brokers) > 1:  # noqa: ASYNC110 - the one before may still be about its last work
+        while len(node.seat.brokers) > 1:  # The one before may still be about its last work, or in a circle.
+            gc.collect()
             await asyncio.sleep(0.02)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -85,11 +86,12 @@ def test_the_archive_of_another_life_is_not_taken_for_this_ones() -> None:
 
 def snapshots() -> list[psutil.Process]:
     """The processes that read for exports."""
-    return [
-        child
-        for child in psutil.Process().children()
-        if "shoal_slice_node.processes.snapshot_process" in child.cmdline()
-    ]
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):  # It may end while it is asked.
+            if "shoal_slice_node.processes.snapshot_process" in child.cmdline():
+                found.append(child)
+    return found
 
 
 async def test_an_export_that_is_not_read_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
