@@ -251,6 +251,7 @@ def test_an_archive_of_nothing_yet_is_an_error_only_if_it_should_be(
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.long
 def test_a_census_goes_to_files_of_its_day_and_replaces_only_its_own(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

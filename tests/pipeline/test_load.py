@@ -75,6 +75,7 @@ async def cluster_of(folder: Path, slices: int) -> AsyncIterator[LocalCluster]:
 QUEUES = 9_000
 
 
+@pytest.mark.long
 async def test_what_is_loaded_is_exported_and_served_though_a_slice_crashes_meanwhile(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,6 +138,7 @@ async def drained(broker: shoal.Broker, queue: str) -> set[tuple[str, bytes]]:
     return {(str(message.key), message.body) for message in messages}
 
 
+@pytest.mark.long
 async def test_a_load_that_failed_is_resumed_by_the_same_command(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
