@@ -86,6 +86,8 @@ class OptionsMachine(DeltaMachine):
         self.sent: set[Id] = set()
         self.lives: dict[bytes, tuple[str, set[str]]] = {}
         self.used_ms: dict[str, int] = {}
+        self.stopped: set[tuple[int, int]] = set()
+        """Sessions and handles that are to get nothing more."""
         self.begin()
 
     def new_model(self) -> OptionsModel:
@@ -306,6 +308,7 @@ class OptionsMachine(DeltaMachine):
         if holders is not None and not exists:
             return  # See `dropped`.
         self.take_all()
+        self.stopped.discard((session.number, QUEUES.index(queue)))
         before = 0 if holders is None else holders.session
         expected = exists and (holders is None or holders.attach(session.number, session.owner))
         assert self.core.attach(session, queue, QUEUES.index(queue), messages, size) == expected
@@ -315,6 +318,16 @@ class OptionsMachine(DeltaMachine):
             self.model.back(queue, session.number)
             if before:
                 self.model.back(queue, before)
+
+    @precondition(lambda self: self.sessions)
+    @rule(data=st.data(), queue=queues)
+    def stops(self, data: st.DataObject, queue: str) -> None:
+        """What the session has out stays out; it gets nothing more, whatever comes back."""
+        self.take_all()
+        session = data.draw(st.sampled_from(self.sessions))
+        if QUEUES.index(queue) in session.attachments:
+            self.core.dispatcher.stop(session, QUEUES.index(queue))
+            self.stopped.add((session.number, QUEUES.index(queue)))
 
     @precondition(lambda self: self.sessions)
     @rule(data=st.data(), queue=queues)
@@ -357,6 +370,7 @@ class OptionsMachine(DeltaMachine):
                 if delivery.live:
                     self.live_came(QUEUES[handle], delivery)
                     continue
+                assert (session.number, handle) not in self.stopped, "it was stopped"
                 for name, offset, body in bodies_of(delivery):
                     one = Id(QUEUES[handle], name, offset)
                     if self.model.bound(one.queue):

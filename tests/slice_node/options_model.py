@@ -60,12 +60,16 @@ class OptionsModel(ReferenceModel):
                 self._came_back(Id(queue, key, offset), reason)
         super().back(queue, session)
 
-    def nack(self, queue: str, name: str, low: int, to: int, session: int, delayed: bool) -> None:
+    def nack(self, queue: str, name: str, low: int, to: int, session: int, delayed: bool, unseen: bool = False) -> None:
+        """`unseen`: no program was given the messages, and their delivery does not count."""
         binding = self.queues.get(queue, {}).get(name)
         for offset, holder in binding.given.items() if binding is not None else ():
             if low <= offset < to and holder == session:
-                self._came_back(Id(queue, name, offset), "nack")
-        super().nack(queue, name, low, to, session, delayed)
+                if unseen:
+                    self.since.pop(Id(queue, name, offset), None)
+                else:
+                    self._came_back(Id(queue, name, offset), "nack")
+        super().nack(queue, name, low, to, session, delayed, unseen)
 
     def end_timeouts(self, now_ms: int, begins: bool) -> None:
         """Messages that are out for their queue's ack timeout come back. `begins`: a tick tells the time, so that the

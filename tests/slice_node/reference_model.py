@@ -236,7 +236,8 @@ class ReferenceModel:
             binding.left.discard(offset)
         self._tidy(queue, name)
 
-    def nack(self, queue: str, name: str, low: int, to: int, session: int, delayed: bool) -> None:
+    def nack(self, queue: str, name: str, low: int, to: int, session: int, delayed: bool, unseen: bool = False) -> None:
+        """`unseen`: see options_model.py."""
         binding = self.queues.get(queue, {}).get(name)
         if binding is None:
             return

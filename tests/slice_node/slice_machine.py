@@ -103,11 +103,14 @@ class SliceMachine(RuleBasedStateMachine):
     def binds(self, queue: str, names: list[str], start: wire.Start.ValueType, value: int) -> None:
         if start != wire.START_UNSPECIFIED:
             self.take_all()
+        before = [name for name, binding in self.model.queues.get(queue, {}).items() if not binding.end]
         outcome = self.change(bind(queue, *names, start=start, value=value)).steps[0]
         assert bool(outcome.refusals) >= (queue not in self.model.queues)
         if outcome.refusals:
             assert queue not in self.model.queues or start == wire.START_OFFSET
             return
+        bound = [at for at, name in enumerate(names) if name in before or name in names[:at]]
+        assert list(outcome.bound_before) == (bound if start == wire.START_OFFSET else [])
         for name, answer in zip(names, outcome.offsets, strict=True):
             self.model.bind(queue, name, start, value, answer)
 
@@ -325,8 +328,10 @@ class SliceMachine(RuleBasedStateMachine):
         self.model.ack(queue, name, low, to, session.number)
 
     @precondition(lambda self: self.sessions)
-    @rule(data=st.data(), queue=queues, name=keys, delay_ms=st.sampled_from([0, DELAY_MS]))
-    def nacks(self, data: st.DataObject, queue: str, name: str, delay_ms: int) -> None:
+    @rule(data=st.data(), queue=queues, name=keys, delay_ms=st.sampled_from([0, DELAY_MS]), unseen=st.booleans())
+    def nacks(self, data: st.DataObject, queue: str, name: str, delay_ms: int, unseen: bool) -> None:
+        """`unseen`: no program was given the messages, so there is no delay."""
+        delay_ms = 0 if unseen else delay_ms
         session = data.draw(st.sampled_from(self.sessions))
         self.take(session)
         given = self.given(queue, name, session.number)
@@ -335,8 +340,8 @@ class SliceMachine(RuleBasedStateMachine):
         attachment = session.attachments.get(QUEUES.index(queue))
         row = self.core.tables.key.get(self.core.state.full_name(name.encode()))
         if attachment is not None and row is not None:
-            self.core.dispatcher.nack(attachment, row[ID], low, to, delay_ms)
-            self.model.nack(queue, name, low, to, session.number, bool(delay_ms))
+            self.core.dispatcher.nack(attachment, row[ID], low, to, delay_ms, unseen)
+            self.model.nack(queue, name, low, to, session.number, bool(delay_ms), unseen)
 
     @precondition(lambda self: self.model.queues)
     @rule(data=st.data(), messages=st.integers(1, 4), lease_ms=st.sampled_from([0, 100]))
