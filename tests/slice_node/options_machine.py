@@ -142,7 +142,8 @@ class OptionsMachine(DeltaMachine):
             self.take_all()
             self.flush_acks()
         super().binds(queue, names, start, value)
-        self.used_ms[queue] = self.core.now_ms
+        if not self.frames[self.sequence][1].steps[0].refusals:
+            self.used_ms[queue] = self.core.now_ms
 
     @rule(queue=queues, messages=st.integers(1, 4))
     def publishes_to_the_full(self, queue: str, messages: int) -> None:

@@ -110,9 +110,11 @@ class LifetimesMachine(OptionsMachine):
         self.gives_up()
 
     def passed_to(self, kept: int) -> int:
-        """Of the chunk where the history of `full` begins, what is before does not count, though a queue needs it."""
-        chunks, first = self.model.key(FULL).chunks, min(self.model.remembered(FULL), default=0)
-        same = first and max(one for one in chunks if one <= first) <= kept
+        """Of the chunk where the history of `full` begins, what is before does not count, though a queue needs it; also
+        if the history was asked for after that."""
+        key, history = self.model.key(FULL), self.model.options_of(FULL).history_messages
+        first = max(min(self.model.remembered(FULL), default=0), key.head - history if history else 0)
+        same = first and max([one for one in key.chunks if one <= first], default=kept + 1) <= kept
         return first if same else 0
 
     # What expires.
