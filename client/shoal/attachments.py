@@ -51,6 +51,7 @@ class Attachments:
     `send`: puts a frame on the open stream. `on_refused`: called when the slice refuses attaches and repeating them
     would not help. `on_lives_ended`: called with handles whose queues were dropped, and perhaps declared anew, since
     they were last attached. `on_ack_timeouts`: called with the ack timeouts of queues, in milliseconds, by handle.
+    `on_attached_again`: called with handles whose attach was sent once more on the same stream.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Attachments:
         on_refused: Callable[[ShoalError], None],
         on_lives_ended: Callable[[Sequence[int]], None],
         on_ack_timeouts: Callable[[Mapping[int, int]], None],
+        on_attached_again: Callable[[Sequence[int]], None],
     ) -> None:
         self.absent: set[int] = set()
         """Handles whose queue had no part here when attached."""
@@ -76,6 +78,7 @@ class Attachments:
         self._on_refused = on_refused
         self._on_lives_ended = on_lives_ended
         self._on_ack_timeouts = on_ack_timeouts
+        self._on_attached_again = on_attached_again
         self._open = False
         self._failure: ShoalError | None = None
         self._unsent: dict[int, None] = {}
@@ -126,9 +129,13 @@ class Attachments:
             raise deadline_exceeded(f"attach at slice {self._slice_name}") from None
 
     def give_up(self, handles: Iterable[int]) -> None:
-        """Leaves out of the attaches to come what leaves the inbox, and is detached a little later."""
+        """Leaves out of the attaches to come what leaves the inbox, and is detached a little later. Nothing waits for
+        these any more."""
         for handle in handles:
-            self._unsent.pop(handle, None)
+            if handle in self._unsent:
+                del self._unsent[handle]
+                self._unanswered.discard(handle)
+        self.changed.set()
 
     def leave(self, handles: Sequence[int]) -> list[asyncio.Future[wire.Answer]]:
         """Detaches. Returns the answers to come, which nothing has to wait for; none if no stream is open."""
@@ -164,9 +171,13 @@ class Attachments:
         if len(answer.lives) == len(handles):  # A slice of an older version sends no lives.
             self._learn(handles, answer.lives)
         if answer.ack_timeouts_ms:
-            timeouts = zip(handles, answer.ack_timeouts_ms, strict=True)
-            self._on_ack_timeouts({handle: ms for handle, ms in timeouts if ms and handle in self._queues})
+            self.learn_ack_timeouts(handles, answer.ack_timeouts_ms)
         self.changed.set()
+
+    def learn_ack_timeouts(self, handles: Iterable[int], timeouts_ms: Iterable[int]) -> None:
+        """Reports the ack timeouts of queues, in milliseconds; 0: there is none."""
+        timeouts = zip(handles, timeouts_ms, strict=True)
+        self._on_ack_timeouts({handle: ms for handle, ms in timeouts if ms and handle in self._queues})
 
     def refused(self, handles: Sequence[int], error: ShoalError) -> None:
         """Ends a frame that was refused as a whole. If the slice has no room, tries again later. If the outcome is
@@ -226,8 +237,11 @@ class Attachments:
             raise self._no_room[handle]
 
     def _attach_again(self) -> None:
-        handles, self._no_room = list(self._no_room), {}
-        self.attach([handle for handle in handles if handle in self._unanswered])
+        no_room, self._no_room = list(self._no_room), {}
+        handles = [handle for handle in no_room if handle in self._unanswered]
+        self.attach(handles)
+        if self._open:
+            self._on_attached_again(handles)
 
 
 def _retrieve(future: asyncio.Future[wire.Answer]) -> None:

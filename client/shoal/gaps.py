@@ -7,7 +7,7 @@ it. Not here: why messages go (the options of keys, the time to live of messages
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,24 +51,28 @@ OnGap = Callable[[Gap], None]
 
 
 class GapNews:
-    """Holds one gap on its way through an inbox's buffer. `handles`: of the queues that it is for."""
+    """Holds one gap on its way through an inbox's buffer. `queues`: handle -> queue, of those that it is for."""
 
-    def __init__(self, gap: wire.Gap, handles: Sequence[int]) -> None:
-        self.gap = gap
-        self.handles = handles
+    def __init__(self, gap: wire.Gap, queues: Mapping[int, bytes]) -> None:
+        self._gap = gap
+        self._queues = queues
 
     @property
     def size_bytes(self) -> int:
         """Returns about its size in memory."""
-        return 8 * len(self.handles) + DELIVERY_OVERHEAD_BYTES
+        return 8 * len(self._queues) + DELIVERY_OVERHEAD_BYTES
 
-    def leave_out(self, handles: Container[int]) -> bool:
-        """Takes queues out. Returns whether others are left."""
-        self.handles = [one for one in self.handles if one not in handles]
-        return bool(self.handles)
+    def split(self, handles: Container[int]) -> tuple[GapNews | None, GapNews | None]:
+        """Returns what it is without these handles, and what it is for them alone; None: nothing."""
+        left: dict[int, bytes] = {}
+        taken: dict[int, bytes] = {}
+        for handle, queue in self._queues.items():
+            (taken if handle in handles else left)[handle] = queue
+        return GapNews(self._gap, left) if left else None, GapNews(self._gap, taken) if taken else None
 
-    def give_back(self) -> None:
-        """Does nothing: what a gap tells of is gone."""
+    def tell(self, on_gap: OnGap | None) -> None:
+        """Tells the application, as `tell_gap` does."""
+        tell_gap(on_gap, self._gap, self._queues.values())
 
 
 def tell_gap(on_gap: OnGap | None, gap: wire.Gap, queues: Iterable[bytes]) -> None:

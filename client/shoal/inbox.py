@@ -15,7 +15,7 @@ from shoal.attachments import Attachments
 from shoal.core.cluster_map import ClusterMap
 from shoal.core.refusals import acks_lacking, deadline_exceeded, no_such_queue
 from shoal.dropped_queues import DroppedQueues
-from shoal.gaps import OnGap, tell_gap
+from shoal.gaps import OnGap
 from shoal.inbox_buffer import InboxBuffer
 from shoal.inbox_slice import InboxSlice
 from shoal.limits import (
@@ -66,7 +66,7 @@ class Inbox:
         self._last_handle = 0
         self._slices: dict[str, InboxSlice] = {}
         self._buffer_bytes = buffer_bytes
-        self._buffer = InboxBuffer(buffer_bytes)
+        self._buffer = InboxBuffer(buffer_bytes, on_gap)
         self._closed = False
         self._draining = False
         self._unlisten: Callable[[], None] = lambda: None
@@ -379,20 +379,26 @@ class Inbox:
 
     async def _detach(self, names: Sequence[bytes], deadline: float) -> None:
         handles = self._taken_out(names)
-        if handles:
+        if not handles:
+            return
+        try:
             with self._buffer.awaiting_answers():
                 results = await asyncio.gather(
                     *(part.detach(handles, deadline) for part in self._slices.values()), return_exceptions=True
                 )
-            for result in results:
-                if isinstance(result, BaseException):
-                    raise result
+        finally:
+            self._leave(handles)  # A call that is cancelled at once has begun none of them.
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
 
     def _forget(self, names: Sequence[bytes]) -> None:
         """Removes queues and detaches them without waiting. What was not handed out is given back."""
-        handles = self._taken_out(names)
+        self._leave(self._taken_out(names))
+
+    def _leave(self, handles: Sequence[int]) -> None:
+        """Detaches at all slices without waiting, where it was not done yet."""
         for part in self._slices.values() if handles else ():
-            part.nacks.send()
             part.leave(handles)
 
     def _taken_out(self, names: Sequence[bytes]) -> list[int]:
@@ -402,6 +408,7 @@ class Inbox:
         self._dropped.leave(handles)
         if handles:
             for part in self._slices.values():
+                part.attachments.give_up(handles)
                 part.stop(handles)
             self._put_current_back()
             self._buffer.give_back_of(set(handles))
@@ -439,7 +446,8 @@ class Inbox:
                     self._lost.ended,
                     self._waits.learn,
                 )
-                self._slices[name].draining = self._draining
+                if self._draining:
+                    self._slices[name].stop_all()
 
     @staticmethod
     def _not_open() -> Unavailable:
@@ -466,8 +474,7 @@ class Inbox:
             found = self._buffer.take()
             if isinstance(found, Delivery):
                 return found
-            queues = [self._queues[handle] for handle in found.handles if handle in self._queues]
-            tell_gap(self._on_gap, found.gap, queues)
+            found.tell(self._on_gap)
 
     def _raise_refusal(self) -> None:
         for part in self._slices.values():

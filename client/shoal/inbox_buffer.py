@@ -12,7 +12,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import count
 from math import inf
 
-from shoal.gaps import GapNews
+from shoal.gaps import GapNews, OnGap
 from shoal.limits import GIVEN_BACK_PER_TURN, INBOX_EXCESS_BYTES
 from shoal.messages import Delivery
 
@@ -21,16 +21,20 @@ _Held = tuple[Delivery | GapNews, int, float]
 
 
 class InboxBuffer:
-    """Buffers deliveries. `bytes_max`: above it `put` waits; the last delivery may exceed it."""
+    """Buffers deliveries. `bytes_max`: above it `put` waits; the last delivery may exceed it. `on_gap`: is told of gaps
+    that are not taken, in place of giving them back: a slice tells of a gap only once."""
 
-    def __init__(self, bytes_max: int) -> None:
+    def __init__(self, bytes_max: int, on_gap: OnGap | None = None) -> None:
         self.bytes = 0
         """The sizes of the deliveries together."""
         self.changed = asyncio.Event()
         """Set with each delivery, and by the inbox when waiting for one may be over; clear it before waiting."""
         self._bytes_max = bytes_max
+        self._on_gap = on_gap
         self._deliveries: deque[_Held] = deque()
         """Deliveries, and gaps in their places."""
+        self._oldest_s = inf
+        """When the oldest of them came, or earlier, by the event loop's clock."""
         self.taken_came_s = 0.0
         """When the delivery that was taken last came, by the event loop's clock."""
         self._answers_awaited = 0
@@ -46,14 +50,16 @@ class InboxBuffer:
 
     async def put(self, delivery: Delivery | GapNews) -> None:
         """Adds a delivery. Waits while the buffer is full. Once closed it gives the delivery back."""
+        came_s = asyncio.get_running_loop().time()
         while self._full:
             self._room.clear()
             await self._room.wait()
         if self._closed:
-            delivery.give_back()
+            self._give_back(delivery)
             return
         size_bytes = delivery.size_bytes
-        self._deliveries.append((delivery, size_bytes, asyncio.get_running_loop().time()))
+        self._deliveries.append((delivery, size_bytes, came_s))
+        self._oldest_s = min(self._oldest_s, came_s)
         self.bytes += size_bytes
         self.changed.set()
 
@@ -69,21 +75,23 @@ class InboxBuffer:
         for delivery in reversed(deliveries):
             size_bytes = delivery.size_bytes
             self._deliveries.appendleft((delivery, size_bytes, self.taken_came_s))
+            self._oldest_s = min(self._oldest_s, self.taken_came_s)
             self.bytes += size_bytes
 
     def give_back_of(self, handles: Container[int]) -> None:
         """Gives back what is for queues that leave the inbox."""
         held, self._deliveries, self.bytes = self._deliveries, deque(), 0
         for delivery, _, came_s in held:
-            if delivery.leave_out(handles):
-                self._deliveries.append((delivery, delivery.size_bytes, came_s))
-                self.bytes += delivery.size_bytes
+            left = self._left(delivery, handles)
+            if left is not None:
+                self._deliveries.append((left, left.size_bytes, came_s))
+                self.bytes += left.size_bytes
         self._room.set()
 
     def give_back_old(self, waits_s: Mapping[int, float], shortest_s: float, now_s: float) -> None:
         """Gives back what has waited as long as it may, by handle, and what is behind it of the same queue and key, as
         it would come before it; `shortest_s` is the least of these."""
-        if not self._deliveries or self._deliveries[0][2] > now_s - shortest_s:
+        if not self._deliveries or self._oldest_s > now_s - shortest_s:
             return
         kept: deque[_Held] = deque()
         given: set[tuple[int, bytes]] = set()
@@ -103,6 +111,7 @@ class InboxBuffer:
                 kept.append((delivery, delivery.size_bytes, came_s))
                 self.bytes += delivery.size_bytes
         self._deliveries = kept
+        self._oldest_s = min((came_s for _, _, came_s in kept), default=inf)
         self._room.set()
 
     async def give_all_back(self) -> None:
@@ -110,7 +119,7 @@ class InboxBuffer:
         for number in count(1):
             if not self._deliveries:
                 return
-            self.take().give_back()
+            self._give_back(self.take())
             if number % GIVEN_BACK_PER_TURN == 0:
                 await asyncio.sleep(0)
 
@@ -134,6 +143,21 @@ class InboxBuffer:
             yield
         finally:
             self._answers_awaited -= 1
+
+    def _give_back(self, delivery: Delivery | GapNews) -> None:
+        if isinstance(delivery, GapNews):
+            delivery.tell(self._on_gap)
+        else:
+            delivery.give_back()
+
+    def _left(self, delivery: Delivery | GapNews, handles: Container[int]) -> Delivery | GapNews | None:
+        """Gives back what is for these handles. Returns what is left; None: nothing."""
+        if not isinstance(delivery, GapNews):
+            return delivery if delivery.leave_out(handles) else None
+        left, taken = delivery.split(handles)
+        if taken is not None:
+            taken.tell(self._on_gap)
+        return left
 
     @property
     def _full(self) -> bool:

@@ -6,8 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 
 from shoal.ack_doubts import AckDoubts
 from shoal.ack_sender import AckSender
@@ -21,11 +20,13 @@ from shoal.core.refusals import deadline_exceeded
 from shoal.core.repeats import Part, Repeats
 from shoal.dropped_queues import DroppedQueues
 from shoal.gaps import GapNews
-from shoal.limits import DELIVERY_OVERHEAD_BYTES, INBOX_BYTES_MAX, QUEUES_TOLD_MAX
+from shoal.held_back import Came, HeldBack
+from shoal.limits import QUEUES_TOLD_MAX
 from shoal.live_messages import LiveDelivery
 from shoal.messages import Delivery
 from shoal.nack_sender import NackSender
 from shoal.routing import Routing
+from shoal.stopped_handles import StoppedHandles
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import OutcomeUnknown, ShoalError, Unavailable, from_wire
 from shoal_contract.names import show
@@ -33,7 +34,6 @@ from shoal_contract.wire import slice_pb2 as wire
 
 _log = logging.getLogger("shoal")
 
-_Came: TypeAlias = wire.Delivery | wire.Gap
 OnDelivery = Callable[[Delivery | GapNews], Awaitable[None]]
 
 
@@ -91,8 +91,6 @@ class InboxSlice(Consumer):
         self.closed = False
         self.draining = False
         """True if what is new is given back."""
-        self._stopped_in = 0
-        """The stream on which the slice was asked to stop all: what is given back on another would come again."""
         self._dropped = dropped
         self._on_ended = on_ended
         self._telling = routing.telling
@@ -104,22 +102,24 @@ class InboxSlice(Consumer):
         self._any_detached = False
         self._ack_error: ShoalError | None = None
         """The error with which the slice refused acks, until a flush has raised it."""
-        self._held: list[_Came] = []
-        """Deliveries and gaps that wait until the life of their queue is known. At most INBOX_BYTES_MAX."""
         self._era = Era(self, 0, 0)
         self.session = routing.inbox_session(slice_name, self, buffer_bytes)
-        told = (self.refused, self._lives_ended, on_ack_timeouts)
-        self.attachments = Attachments(slice_name, queues, window, self.session.send, *told)
-        self.acks = AckSender(self.session, self._acks_refused, self._acks_answered, of_stream=True)
         self.nacks = NackSender(self.session, self._acks_refused)
+        self._stopped = StoppedHandles(self.nacks)
+        told = (self.refused, self._lives_ended, on_ack_timeouts, self._stopped.attached_again)
+        self.attachments = Attachments(slice_name, queues, window, self.session.send, *told)
+        self._held = HeldBack(self.attachments)
+        self.acks = AckSender(self.session, self._acks_refused, self._acks_answered, of_stream=True)
         self.repeats = Repeats(self.acks.pending) if drop_repeats else None
         self.doubts: AckDoubts | None = None
         if self.repeats is not None:
             self.doubts = AckDoubts(slice_name, self.repeats, self.attachments, self.session.send)
 
     def leave(self, handles: Sequence[int]) -> Sequence[asyncio.Future[wire.Answer]]:
-        """Detaches without waiting. Returns the answers to come."""
-        self._any_detached = True
+        """Detaches handles that were stopped, without waiting. Returns the answers to come. Done again, it does
+        nothing."""
+        handles = self._stopped.leave(handles)
+        self.nacks.send()
         for handle in handles:
             self._ended_in.pop(handle, None)
         if self.repeats is not None:
@@ -131,14 +131,11 @@ class InboxSlice(Consumer):
     def stop(self, handles: Sequence[int]) -> None:
         """Asks the slice for nothing more for these handles, so that what is given back goes to other consumers."""
         self._any_detached = True
-        self.attachments.give_up(handles)
-        if self._era.stream and handles:
-            self.nacks.stop(handles)
+        self._stopped.add(handles, self._era.stream)
 
     def stop_all(self) -> None:
         """Asks for nothing more; what still comes is given back."""
         self.draining = True
-        self._stopped_in = self._era.stream
         self.stop(list(self._queues))
 
     async def detach(self, handles: Sequence[int], deadline: float) -> None:
@@ -146,10 +143,10 @@ class InboxSlice(Consumer):
         try:
             async with asyncio.timeout_at(deadline):
                 try:
-                    await self.nacks.flush_all()
+                    await self.nacks.flush()  # With the answer to the stop, what came before it was given back.
+                    await self.nacks.flush()
                     await self.acks.sent()
                 finally:
-                    self.nacks.send()
                     answers = self.leave(handles)
                 for answer in answers:
                     await answer
@@ -159,9 +156,9 @@ class InboxSlice(Consumer):
     # Calls from the session.
 
     def first_frames(self) -> Sequence[Frame]:
-        """Begins an era, and returns the frames that attach all queues."""
+        """Begins an era, and returns the frames that attach all queues, and stop those that were stopped."""
         self._era = Era(self, self._era.number + 1, self.session.stream_number)
-        return self.attachments.begin_stream()
+        return [*self.attachments.begin_stream(), *self._stopped.first_frames(self._queues)]
 
     def stream_ended(self) -> None:
         """Ends the era: what was unacked comes again on the next stream."""
@@ -188,21 +185,22 @@ class InboxSlice(Consumer):
         """Hands out what is new, in order. Waits while the inbox is full."""
         if response.resets:
             self.attachments.lives_ended(response.resets)
+        if response.ack_timeouts.handles:
+            told = response.ack_timeouts
+            self.attachments.learn_ack_timeouts(told.handles, told.ms)
         for ended in response.ended:
             self._queue_ended(ended.handle, from_wire(ended.error))
-        came: Sequence[_Came] = [*response.gaps, *response.deliveries] if response.gaps else response.deliveries
-        if self._held or self.attachments.unconfirmed:
-            came = self._of_known_lives(came)
-        for item in came:
+        came: Sequence[Came] = [*response.gaps, *response.deliveries] if response.gaps else response.deliveries
+        for item in self._held.passed(came):
             if isinstance(item, wire.Gap):
                 await self._tell_gap(item)
             else:
                 await self._deliver(item)
 
     async def _tell_gap(self, gap: wire.Gap) -> None:
-        handles = [handle for handle in gap.handles if handle in self._queues]
-        if handles and not self.draining:
-            await self._on_delivery(GapNews(gap, handles))
+        queues = {handle: self._queues[handle] for handle in gap.handles if handle in self._queues}
+        if queues:
+            await self._on_delivery(GapNews(gap, queues))
 
     def _queue_ended(self, handle: int, error: ShoalError) -> None:
         """Takes in that another session consumes an exclusive queue here: what this one has of it is given again."""
@@ -211,17 +209,6 @@ class InboxSlice(Consumer):
             if self.repeats is not None:
                 self.repeats.leave([handle])
             self._on_ended(self.session.slice_name, handle, error)
-
-    def _of_known_lives(self, coming: Sequence[_Came]) -> Sequence[_Came]:
-        """Returns the deliveries and gaps that need not wait. After a lost stream, what is for a handle waits until its
-        attach is answered, which tells the life. What comes later waits too, so that keys keep their order."""
-        came = [*self._held, *coming]
-        unconfirmed = self.attachments.unconfirmed
-        first = next((at for at, item in enumerate(came) if not unconfirmed.isdisjoint(item.handles)), len(came))
-        self._held = came[first:]
-        if sum(map(_size_bytes, self._held)) > INBOX_BYTES_MAX:
-            first, self._held = len(came), []
-        return came[:first]
 
     async def _deliver(self, item: wire.Delivery) -> None:
         handles: Sequence[int] = list(item.handles)
@@ -248,10 +235,9 @@ class InboxSlice(Consumer):
             parts, acked = self.repeats.deliver(item.key, first, item.to, handles)
             if acked:
                 self._ack_again(item.key, acked)
-        if self.draining:
-            for low, high, same in parts:
-                self._not_taken(item.key, low, high, same)
-        elif parts:
+        if self.draining or self._stopped:
+            parts = list(self._taken(item.key, parts))
+        if parts:
             chunk = parse_chunk(item.chunk)
             era = self._era
             for low, high, same in parts:
@@ -260,13 +246,16 @@ class InboxSlice(Consumer):
                     self.recent.add(same[0], item.key, low, high, sum(map(len, bodies)))
                 await self._on_delivery(Delivery(item, low, high, chunk, same, era))
 
-    def _not_taken(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
-        """Gives back messages that came while the inbox drains or closes. Those of a stream that was not asked to stop
-        would come again at once: they stay out until the inbox is closed."""
-        if self._era.stream == self._stopped_in:
-            self.give_back(self._era, key, first, end, handles)
-        elif self.repeats is not None:
-            self.repeats.answered(key, first, end, handles)
+    def _taken(self, key: bytes, parts: Sequence[Part]) -> Iterator[Part]:
+        """Gives back what came while the inbox drains or closes, or for handles that were stopped before this stream.
+        Yields the rest."""
+        for first, end, handles in parts:
+            late = handles if self.draining else self._stopped.late(handles, self._era.stream)
+            if late:
+                self.give_back(self._era, key, first, end, late)
+            if len(late) < len(handles):
+                gone = set(late)
+                yield first, end, [handle for handle in handles if handle not in gone] if gone else handles
 
     def _ack_again(self, key: bytes, acked: Sequence[Part]) -> None:
         for low, high, handles in acked:
@@ -335,6 +324,11 @@ class InboxSlice(Consumer):
             return
         if self.repeats is not None:
             self.repeats.answered(key, first, end, handles)
+        elif now and self.acks:  # What is acked on this stream may have come again: the ack stands.
+            for handle in handles:
+                for low, high in not_acked(self.acks.pending(), key, first, end, handle):
+                    self.nacks.add(key, low, high, (handle,), None)
+            return
         if now:
             self.nacks.add(key, first, end, handles, None)
 
@@ -393,8 +387,3 @@ class InboxSlice(Consumer):
             self._ack_error = error
             self._telling.error(error)
             self.refused(error)
-
-
-def _size_bytes(item: _Came) -> int:
-    """Returns about how many bytes a delivery, or a gap, takes while it is held."""
-    return DELIVERY_OVERHEAD_BYTES if isinstance(item, wire.Gap) else len(item.chunk)

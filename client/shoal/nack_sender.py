@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from shoal.core.acks import AckConsumer, Acked, AckGather, framed, to_wire
-from shoal.core.frames import NacksFrame
+from shoal.core.frames import Frame, NacksFrame
 from shoal.limits import ACK_AGAIN_S, ATTACH_QUEUES_MAX
 from shoal.slice_session import SliceSession
 from shoal_contract.errors import ResourceExhausted, ShoalError
@@ -46,13 +46,18 @@ class NackSender:
         gathers, self._gathers = self._gathers, {}
         for delay_ms, gather in gathers.items():
             for blocks in framed(gather.take()):
-                self._send(blocks, delay_ms)
+                self._session.send(self._frame(blocks, delay_ms))
 
     def stop(self, handles: Sequence[int]) -> None:
         """Asks for nothing more for these handles. What was nacked before may still come again here."""
         self.send()
-        for start in range(0, len(handles), ATTACH_QUEUES_MAX):
-            self._send([], 0, handles[start : start + ATTACH_QUEUES_MAX])
+        for frame in self.stop_frames(handles):
+            self._session.send(frame)
+
+    def stop_frames(self, handles: Sequence[int]) -> list[Frame]:
+        """Returns the frames that ask for nothing more for these handles; the caller sends them."""
+        starts = range(0, len(handles), ATTACH_QUEUES_MAX)
+        return [self._frame([], 0, handles[start : start + ATTACH_QUEUES_MAX]) for start in starts]
 
     async def flush_all(self) -> None:
         """Does as `flush`, also for nacks that are given meanwhile."""
@@ -73,17 +78,21 @@ class NackSender:
         self._unanswered.clear()
         self._settled.set()
 
-    def _send(self, blocks: list[Acked], delay_ms: int | None, stop: Sequence[int] = ()) -> None:
+    def _frame(self, blocks: list[Acked], delay_ms: int | None, stop: Sequence[int] = ()) -> NacksFrame:
         self._frames_sent += 1
         number = self._frames_sent
         self._unanswered.add(number)
 
-        def send() -> None:
-            if number in self._unanswered:  # Else the frame's stream is lost.
-                answered = partial(self._answered, number, send)
-                self._session.send(NacksFrame([to_wire(block) for block in blocks], delay_ms, answered, stop))
+        def frame() -> NacksFrame:
+            return NacksFrame(
+                [to_wire(block) for block in blocks], delay_ms, partial(self._answered, number, again), stop
+            )
 
-        send()
+        def again() -> None:
+            if number in self._unanswered:  # Else the frame's stream is lost.
+                self._session.send(frame())
+
+        return frame()
 
     def _answered(self, number: int, send_again: Callable[[], None], error: ShoalError | None) -> None:
         if number not in self._unanswered:

@@ -356,7 +356,13 @@ class SliceSession:
                 self._heard()
             for answer in response.answers:
                 self._answer(answer)
-            news = response.deliveries or response.resets or response.ended or response.gaps
+            news = (
+                response.deliveries
+                or response.resets
+                or response.ended
+                or response.gaps
+                or response.HasField("ack_timeouts")
+            )
             if news or self._consumer.holding:
                 self._delivering = True
                 try:

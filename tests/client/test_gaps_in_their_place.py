@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from shoal import inbox_slice
+from shoal import held_back
 from shoal.gaps import GapNews
+from shoal.held_back import HeldBack
 from shoal.inbox_slice import InboxSlice
 from shoal.limits import DELIVERY_OVERHEAD_BYTES
 from shoal_contract.chunk import encode_chunk
@@ -20,17 +21,19 @@ def part(queues: dict[int, bytes], unconfirmed: set[int]) -> tuple[Any, list[tup
     found: list[tuple[str, int]] = []
 
     async def came(item: Any) -> None:
-        found.append(("gap", item.gap.first) if isinstance(item, GapNews) else ("message", item.first))
+        found.append(("gap", item._gap.first) if isinstance(item, GapNews) else ("message", item.first))
 
+    attachments: Any = SimpleNamespace(unconfirmed=unconfirmed)
     made: Any = object.__new__(InboxSlice)
     made.__dict__.update(
-        _held=[],
+        _held=HeldBack(attachments),
         _queues=queues,
         _on_delivery=came,
         _any_detached=False,
+        _stopped=(),
         _dropped=SimpleNamespace(handles=()),
         _era=None,
-        attachments=SimpleNamespace(unconfirmed=unconfirmed),
+        attachments=attachments,
         draining=False,
         repeats=None,
         last_handle=0,
@@ -66,7 +69,7 @@ async def test_a_gap_does_not_overtake_a_delivery_that_waits() -> None:
 async def test_a_gap_waits_alone_until_the_life_of_its_queue_is_known() -> None:
     made, found = part({1: b"q", 2: b"p"}, unconfirmed := {1})
     await made.delivered(response([(2, 1, 2), (1, 1, 4)], []))
-    assert found == [("gap", 1)] and len(made._held) == 1
+    assert found == [("gap", 1)] and len(made._held._held) == 1
     made._queues.pop(1)  # It was detached meanwhile.
     unconfirmed.clear()
     await made.delivered(wire.SessionResponse())
@@ -74,7 +77,7 @@ async def test_a_gap_waits_alone_until_the_life_of_its_queue_is_known() -> None:
 
 
 async def test_gaps_that_wait_count_in_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox_slice, "INBOX_BYTES_MAX", 3 * DELIVERY_OVERHEAD_BYTES)
+    monkeypatch.setattr(held_back, "INBOX_BYTES_MAX", 3 * DELIVERY_OVERHEAD_BYTES)
     made, found = part({1: b"q"}, {1})
     for first in range(1, 4):
         await made.delivered(response([(1, first, first + 1)], []))

@@ -28,6 +28,8 @@ class FakeQueues:
     def __init__(self, is_home: Callable[[bytes], bool], on_drop: Callable[[bytes], None]) -> None:
         self.parts: dict[bytes, FakeQueue] = {}
         """Queue -> its part."""
+        self.made: list[bytes] = []
+        """Queues that have got a part, until something takes them out."""
         self.knows_incarnations = True
         """False: does as a slice of an older version, whose declares answer with nothing."""
         self._is_home = is_home
@@ -61,6 +63,7 @@ class FakeQueues:
                 found.incarnation = incarnation
         if found is None:
             self._lives += 1
+            self.made.append(queue)
             found = self.parts[queue] = FakeQueue(options, incarnation or self._next(queue), self._lives)
         if found.options != options:
             raise Conflict(f"queue {show(queue)} exists with other options", subject=show(queue))

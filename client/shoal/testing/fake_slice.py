@@ -336,6 +336,20 @@ class FakeSlice:
             handles = [handle for handle, queue in session.queues.items() if queue in dropped]
             if handles:
                 session.outbox.put_nowait(wire.SessionResponse(resets=handles))
+        self._tell_ack_timeouts()
+
+    def _tell_ack_timeouts(self) -> None:
+        """Tells sessions that have a queue attached which has just got its part here."""
+        queues = self.state.queues
+        made, queues.made = set(queues.made), []
+        for session in self._sessions if made else ():
+            told = wire.AckTimeouts()
+            for handle, queue in session.queues.items():
+                if queue in made and queue in queues.parts and queues.parts[queue].options.ack_timeout_ms:
+                    told.handles.append(handle)
+                    told.ms.append(queues.parts[queue].options.ack_timeout_ms)
+            if told.handles:
+                session.outbox.put_nowait(wire.SessionResponse(ack_timeouts=told))
 
     def pump(self) -> None:
         """Gives attached sessions what their windows allow: one delivery for all queues of a session that get it."""

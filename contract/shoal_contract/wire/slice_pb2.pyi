@@ -983,6 +983,7 @@ class SessionResponse(_message.Message):
     RESETS_FIELD_NUMBER: _builtins.int
     GAPS_FIELD_NUMBER: _builtins.int
     ENDED_FIELD_NUMBER: _builtins.int
+    ACK_TIMEOUTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answer]: ...
     @_builtins.property
@@ -1003,6 +1004,12 @@ class SessionResponse(_message.Message):
     def ended(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ended]:
         """Handles that are not attached any more, or were refused, while the session's others go on: queues that are exclusive."""
 
+    @_builtins.property
+    def ack_timeouts(self) -> Global___AckTimeouts:
+        """Ack timeouts of queues that the slice attached without an Attach of theirs: they got a part here, or were dropped and
+        declared anew, after they were attached.
+        """
+
     def __init__(
         self,
         *,
@@ -1011,14 +1018,41 @@ class SessionResponse(_message.Message):
         resets: _abc.Iterable[_builtins.int] | None = ...,
         gaps: _abc.Iterable[Global___Gap] | None = ...,
         ended: _abc.Iterable[Global___Ended] | None = ...,
+        ack_timeouts: Global___AckTimeouts | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ack_timeouts", b"ack_timeouts"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answers", b"answers", "deliveries", b"deliveries", "ended", b"ended", "gaps", b"gaps", "resets", b"resets"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ack_timeouts", b"ack_timeouts", "answers", b"answers", "deliveries", b"deliveries", "ended", b"ended", "gaps", b"gaps", "resets", b"resets"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SessionResponse: _TypeAlias = SessionResponse  # noqa: Y015
+
+@_typing.final
+class AckTimeouts(_message.Message):
+    """For each handle its queue's ack_timeout_ms here, which is not 0."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HANDLES_FIELD_NUMBER: _builtins.int
+    MS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        handles: _abc.Iterable[_builtins.int] | None = ...,
+        ms: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["handles", b"handles", "ms", b"ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AckTimeouts: _TypeAlias = AckTimeouts  # noqa: Y015
 
 @_typing.final
 class Ended(_message.Message):
@@ -1125,8 +1159,7 @@ class Attached(_message.Message):
     @_builtins.property
     def ack_timeouts_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """For each handle of the frame its queue's ack_timeout_ms here, 0 where it is absent; empty where all are 0. So a
-        client can give back, unseen, what waits with it for too long. A queue's options never change; the timeout of one
-        that is dropped and declared anew is not told to sessions that have it attached.
+        client can give back, unseen, what waits with it for too long. A queue's options never change while it lives.
         """
 
     def __init__(

@@ -25,8 +25,11 @@ SESSION_BYTES_MAX: Final = 64 << 20
 RESPONSE_BYTES_MAX: Final = FRAME_BYTES_MAX - (256 << 10)
 """A response to a session is cut at this size; the rest goes into the next one."""
 
-RESETS_PER_RESPONSE_MAX: Final = 40_000
+RESETS_PER_RESPONSE_MAX: Final = 20_000
 """The number of reset handles in one response: 5 bytes each, which fit into the rest of a frame."""
+
+ACK_TIMEOUTS_PER_RESPONSE_MAX: Final = 10_000
+"""The number of handles in one response whose ack timeouts are told: 10 bytes each."""
 
 ENDED_PER_RESPONSE_MAX: Final = 20
 """The number of ended handles in one response; they fit into the rest of a frame, too."""
@@ -380,5 +383,6 @@ assert IMPORT_STALL_CROWDED_S < IMPORT_STALL_S
 assert IMPORT_STALL_FACTOR < DELTA_STALL_FACTOR
 assert UNARY_READ_CROWDED_S < UNARY_READ_S
 assert OPERATORS_CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX <= OPEN_FILES_RESERVE // 2
-assert RESPONSE_BYTES_MAX + 5 * RESETS_PER_RESPONSE_MAX + ENDED_BYTES_MAX * ENDED_PER_RESPONSE_MAX < FRAME_BYTES_MAX
+assert 5 * RESETS_PER_RESPONSE_MAX + 10 * ACK_TIMEOUTS_PER_RESPONSE_MAX <= 200_000
+assert RESPONSE_BYTES_MAX + 200_000 + ENDED_BYTES_MAX * ENDED_PER_RESPONSE_MAX < FRAME_BYTES_MAX
 assert PULL_BYTES_MAX + CHUNK_BYTES_MAX + PARCEL_BYTES_MAX < RESPONSE_BYTES_MAX

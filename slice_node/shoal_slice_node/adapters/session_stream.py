@@ -22,6 +22,7 @@ from shoal_slice_node.adapters import requests
 from shoal_slice_node.adapters.answers import Answers
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.limits import (
+    ACK_TIMEOUTS_PER_RESPONSE_MAX,
     BYTES_PER_WEIGHT,
     DELIVERIES_PER_WRITE_BYTES,
     ENDED_PER_RESPONSE_MAX,
@@ -233,7 +234,10 @@ class SessionStream:
         room = self._answers.take(response, RESPONSE_BYTES_MAX)
         response.resets.extend(session.take_resets(RESETS_PER_RESPONSE_MAX))
         response.ended.extend(session.ended_handles.take(ENDED_PER_RESPONSE_MAX))
-        if session.resets or session.ended_handles or not session.waiting or room < RESPONSE_BYTES_MAX // 2:
+        if session.ack_timeouts:
+            timeouts = session.take_ack_timeouts(ACK_TIMEOUTS_PER_RESPONSE_MAX)
+            response.ack_timeouts.MergeFrom(wire.AckTimeouts(handles=timeouts.keys(), ms=timeouts.values()))
+        if not session.waiting or session.tells or room < RESPONSE_BYTES_MAX // 2:
             return response, 0
         taken = self._broker.dispatcher.take(session, min(room, DELIVERIES_PER_WRITE_BYTES))
         response.gaps.extend(taken.gaps)

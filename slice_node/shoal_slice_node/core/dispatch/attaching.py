@@ -292,6 +292,10 @@ class Attaching:
         except ShoalError as error:
             self.detach(session, handle)  # The session no longer waits for the queue.
             self.end(session, error)
+        else:
+            session.tell_ack_timeout(handle)
+            if session.ack_timeouts:
+                self._registry.dirty[session.number] = session
 
     def end(self, session: Session, error: ShoalError) -> None:
         """Ends a session, because it lost something that it is not told of in another way."""

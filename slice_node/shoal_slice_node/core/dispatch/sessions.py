@@ -54,6 +54,7 @@ class Session:
         "_left_behind",
         "_taken",
         "_unsent",
+        "ack_timeouts",
         "asked",
         "attachments",
         "awaited",
@@ -117,6 +118,8 @@ class Session:
         self.resets: dict[int, None] = {}
         """Handles of queues that were dropped here, each once: the client is told before it gets anything of their next
         life."""
+        self.ack_timeouts: dict[int, int] = {}
+        """Handle -> the ack timeout of its queue, in milliseconds, where no answer to an attach told it."""
         self.ended_handles = EndedHandles(owner, number, attached or Share("attached queues", 1 << 40))
         """Handles that another session's attach ended, or that were refused because of one: the client is told."""
 
@@ -131,7 +134,12 @@ class Session:
 
     @property
     def to_send(self) -> bool:
-        return bool(self.waiting or self.resets or self.ended_handles)
+        return bool(self.waiting) or self.tells
+
+    @property
+    def tells(self) -> bool:
+        """Returns whether the client is still to be told something of its handles; messages come behind it."""
+        return bool(self.resets or self.ended_handles or self.ack_timeouts)
 
     def queue_of(self, handle: int) -> bytes | None:
         """Returns the name that the handle stands for, attached or awaited; None: the handle is not in use."""
@@ -150,6 +158,7 @@ class Session:
         attachment = self.attachments.pop(handle, None)
         if attachment is not None:
             feed = attachment.feed
+            self.ack_timeouts.pop(handle, None)
             self.paused.pop(attachment, None)
             self.resumed.pop(attachment, None)
             del self.by_queue[feed.name]
@@ -187,6 +196,19 @@ class Session:
         for handle in handles:
             del self.resets[handle]
         return handles
+
+    def tell_ack_timeout(self, handle: int) -> None:
+        """Notes that the client is to be told the ack timeout of an attached queue, if there is one."""
+        attachment = self.attachments.get(handle)
+        if attachment is not None and attachment.feed.ack_timeout_ms:
+            self.ack_timeouts[handle] = attachment.feed.ack_timeout_ms
+
+    def take_ack_timeouts(self, count_max: int) -> dict[int, int]:
+        """Returns the ack timeouts that the client is to be told, in milliseconds, of up to `count_max` handles."""
+        told = dict(islice(self.ack_timeouts.items(), count_max))
+        for handle in told:
+            del self.ack_timeouts[handle]
+        return told
 
     def end_with(self, error: ShoalError) -> None:
         """Notes that the slice ends the session, and why."""

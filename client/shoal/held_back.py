@@ -1,0 +1,48 @@
+"""Holds back what a new stream brings of queues whose life is not known yet: a queue may have been dropped while the
+stream was lost, and declared anew."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from shoal.attachments import Attachments
+from shoal.limits import DELIVERY_OVERHEAD_BYTES, INBOX_BYTES_MAX
+from shoal_contract.wire import slice_pb2 as wire
+
+Came: TypeAlias = wire.Delivery | wire.Gap
+
+
+class HeldBack:
+    """Holds deliveries and gaps, in their order, until the attach of their handles is answered, which tells the life.
+    At most INBOX_BYTES_MAX."""
+
+    def __init__(self, attachments: Attachments) -> None:
+        self._attachments = attachments
+        self._held: list[Came] = []
+
+    def __bool__(self) -> bool:
+        """Returns whether something is held."""
+        return bool(self._held)
+
+    def clear(self) -> None:
+        """Forgets what is held: its stream is lost, so it comes again."""
+        self._held.clear()
+
+    def passed(self, coming: Sequence[Came]) -> Sequence[Came]:
+        """Takes what came. Returns what need not wait, of this and of what came before. What is behind something that
+        waits does so too, so that keys keep their order."""
+        unconfirmed = self._attachments.unconfirmed
+        if not self._held and not unconfirmed:
+            return coming
+        came = [*self._held, *coming]
+        first = next((at for at, item in enumerate(came) if not unconfirmed.isdisjoint(item.handles)), len(came))
+        self._held = came[first:]
+        if sum(map(_size_bytes, self._held)) > INBOX_BYTES_MAX:
+            first, self._held = len(came), []
+        return came[:first]
+
+
+def _size_bytes(item: Came) -> int:
+    """Returns about how many bytes a delivery, or a gap, takes while it is held."""
+    return DELIVERY_OVERHEAD_BYTES if isinstance(item, wire.Gap) else len(item.chunk)
