@@ -4,18 +4,21 @@ import random
 
 import pytest
 
-from shoal_contract.options import DURABLE
+from shoal_contract.options import DURABLE, QueueOptions
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.rows.ids import key_id, queue_id
 from shoal_slice_node.core.rows.queue_cursor import move_cursor, read_cursor
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 
 
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(60))
 def test_cursor_in_place_equals_cursor_decoded(seed: int) -> None:
     rng = random.Random(seed)
     tables = MemoryTables()
-    queue = Queue(tables, queue_id(7), b"inbox", DURABLE)
+    # Options of any length stand before the ids, also of a whole number of ids.
+    dead_letter = "x" * (seed - 20)
+    options = QueueOptions(max_deliveries=5, dead_letter=dead_letter) if dead_letter else DURABLE
+    queue = Queue(tables, queue_id(7), b"inbox", options)
     top = rng.choice([100, 1 << 31, 1 << 40])
     # Ids of equal bytes at odd distances: a search must not find one across two.
     keys = [key_id(rng.choice([0, 257]), rng.choice([0, 1, 256, 257, 65_793]) + (n << 24)) for n in range(9)]

@@ -21,6 +21,7 @@ from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import GAP
 from shoal_slice_node.core.dispatch.unsent import unsent
 from shoal_slice_node.core.limits import GAPS_AT_ONCE_MAX
+from shoal_slice_node.core.ranges import Ranges
 
 LeaseOf = Callable[[Attachment], Lease | None]
 """Returns the lease under which the attachment gets the next part; None: it has it until its session ends."""
@@ -79,13 +80,18 @@ def pass_over(
 
 
 def _end_sent(registry: Registry, stream: Stream, first: int, to: int) -> bool:
-    """Notes that what sessions were sent of first <= o < to is done. Returns whether there was any."""
+    """Notes that what sessions were sent of first <= o < to is done. Returns whether there was any. What a session was
+    not sent is listed once for all its stretches: there may be thousands."""
     ended = False
+    not_sent: dict[Attachment, Ranges | None] = {}
     for holder, low, high in stream.held(first, to):
-        not_sent = unsent(holder, stream)
-        for begin, end in [(low, high)] if not_sent is None else not_sent.gaps(low, high):
+        if holder not in not_sent:
+            not_sent[holder] = unsent(holder, stream)
+        waiting = not_sent[holder]
+        for begin, end in [(low, high)] if waiting is None else waiting.gaps(low, high):
             ended = True
             stream.settle(holder, begin, end)
+    for holder in not_sent:
         registry.has_room_again(holder.session)
         registry.end_pull_without_messages(holder)
     if ended:

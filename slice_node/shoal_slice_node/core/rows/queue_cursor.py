@@ -31,10 +31,10 @@ def move_cursor(row: bytes, key_id: bytes, first: int, to: int) -> bytes | None:
 
 def _place(row: bytes, key_id: bytes) -> tuple[int, int] | None:
     """Returns the cursor's position in the row, and its number of bytes; None: decode the row."""
-    form, name_bytes, count, extra_buckets, _, details, _, _ = HEADER.unpack_from(row)
+    form, name_bytes, count, extra_buckets, _, details, options_bytes, _ = HEADER.unpack_from(row)
     if extra_buckets or details or form not in FORMS_WITH_CURSORS:
         return None
-    ids = HEADER.size + name_bytes
+    ids = HEADER.size + name_bytes + options_bytes
     starts = ids + ID_BYTES * count
     found = row.find(key_id, ids, starts)
     while found >= 0 and (found - ids) % ID_BYTES:
