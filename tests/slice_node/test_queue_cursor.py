@@ -16,7 +16,7 @@ def test_cursor_in_place_equals_cursor_decoded(seed: int) -> None:
     rng = random.Random(seed)
     tables = MemoryTables()
     # Options of any length stand before the ids, also of a whole number of ids.
-    dead_letter = "x" * (seed - 20)
+    dead_letter = b"x" * (seed - 20)
     options = QueueOptions(max_deliveries=5, dead_letter=dead_letter) if dead_letter else DURABLE
     queue = Queue(tables, queue_id(7), b"inbox", options)
     top = rng.choice([100, 1 << 31, 1 << 40])
