@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import grpc
+import pytest
 
 from shoal_contract.errors import ResourceExhausted
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters.frame_room import FrameRoom
 from shoal_slice_node.adapters.limits import UNPARSED_FACTOR
+
+from .brokers import running, served
+from .core_driver import bind, declare, publish
+from .raw_session import RawSession
+
+if TYPE_CHECKING:
+    from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
 
 
 async def test_one_large_frame_is_parsed_in_a_turn_of_the_loop() -> None:
@@ -115,3 +129,52 @@ async def test_as_many_frames_end_as_it_takes_and_no_more() -> None:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert not room._waiting_bytes and not room._lines
+
+
+async def test_room_is_taken_at_once_only_where_none_waits_for_it() -> None:
+    room = FrameRoom(1_000)
+    assert room.take_now(600) and not room.take_now(600)
+    waiting = asyncio.create_task(room.take(700, "a"))
+    await asyncio.sleep(0)
+    assert not room.take_now(100), "it would fit, but another one came before"
+    room.give(600)
+    await waiting
+    room.give(700)
+    assert not room._used_bytes
+
+
+@pytest.mark.parametrize("kind", ["acks", "nacks"])
+async def test_acks_and_nacks_that_wait_for_their_turns_are_bounded(tmp_path: Path, kind: str) -> None:
+    """Parsed, a frame of 28 KB takes 1.3 MB: eight sessions send 48 MB of them."""
+    async with running(tmp_path) as broker, served(broker, tmp_path) as address:
+        limit, most = 4_000_000, 0
+        room = broker.kept_frames = FrameRoom(limit)
+        taken = room._fits
+
+        def fits(size_bytes: int) -> bool:
+            nonlocal most
+            most = max(most, room._used_bytes)
+            return taken(size_bytes)
+
+        room._fits = fits  # type: ignore[method-assign]  # a look at what is used
+        async with grpc.aio.insecure_channel(address) as channel:
+            stub: SliceServiceAsyncStub = SliceServiceStub(channel)
+            sessions = [await RawSession.open(stub) for _ in range(8)]
+            steps = [declare("q"), bind("q", "k"), *(publish("k", *[b"x"] * 1000) for _ in range(4))]
+            await sessions[0].change(*steps)
+            named = [wire.Ack(key=b"k", low=low, to=low + 1, handles=[1]) for low in range(1, 4001, 2)]
+            frame = wire.SessionRequest()
+            if kind == "acks":
+                frame.acks.acks.extend(named)
+            else:
+                frame.nacks.messages.extend(named)
+            for _ in range(5):
+                last = [await session.write(frame) for session in sessions]
+            answered = sessions[0].read_until(lambda: last[0] in sessions[0].answers)
+            await asyncio.wait_for(answered, 60)
+            for session in sessions:
+                session.call.cancel()
+            async with asyncio.timeout(60):
+                while room._used_bytes or room._waiting_bytes:  # noqa: ASYNC110 - rooms tell nobody
+                    await asyncio.sleep(0.005)
+        assert limit // 2 < most <= limit

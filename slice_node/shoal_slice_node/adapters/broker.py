@@ -78,6 +78,8 @@ class Broker:
         memory = options.memory
         shares = DispatchShares(memory.deliveries_bytes, memory.attached_bytes, memory.owed_bytes)
         self.large_frames = FrameRoom(memory.pending_bytes // 2)
+        self.kept_frames = FrameRoom(memory.pending_bytes // 2)
+        """Bounds acks and nacks that wait for their turns: parsed, they take many times their bytes."""
         self.node = data.replica.lead(lead.epoch, steady_ms(), shares, self.large_frames.give)
         self.checkpoints.on_emptied = self.node.reclaims.note_keys
         self.node.watching.begin(secrets.randbits(63))

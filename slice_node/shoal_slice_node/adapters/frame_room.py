@@ -1,8 +1,9 @@
-"""Bounds large frames: they are counted before they are parsed, and one turn of the loop parses only one.
+"""Bounds frames by what they take: large ones, which are counted before they are parsed, so that one turn of the loop
+parses only one; and acks and nacks, which take most once they are parsed.
 
-They have a bound of their own, half of what may be pending, so that small frames, however many, do not keep them
-waiting. Connections take turns. Where too much waits, the connection with most of it loses a frame. A session has at
-most one frame waiting.
+Each kind has a bound of its own, half of what may be pending, so that small frames, however many, do not keep large
+ones waiting. Connections take turns. Where too much waits, the connection with most of it loses a frame. A session has
+at most one frame waiting.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _Waiting = tuple[asyncio.Future[None], int]
 
 
 class FrameRoom:
-    """Lets large frames in one by one. `limit_bytes`: bounds the frames that are worked on, or there is one larger
+    """Lets frames in one by one. `limit_bytes`: bounds the frames that are worked on, or there is one larger
     frame alone. `UNPARSED_FACTOR` times as much may wait."""
 
     def __init__(self, limit_bytes: int) -> None:
@@ -31,8 +32,8 @@ class FrameRoom:
         self._failure: ShoalError | None = None
 
     async def take(self, size_bytes: int, connection: Hashable) -> None:
-        """Waits for a turn of the loop in which no other large frame is parsed. Raises ResourceExhausted if too much
-        waits, at once or later while it waits; and the error that `close` was given."""
+        """Waits for a turn of the loop in which no other frame of this room is parsed. Raises ResourceExhausted if too
+        much waits, at once or later while it waits; and the error that `close` was given."""
         if self._failure is not None:
             raise self._failure
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -48,6 +49,13 @@ class FrameRoom:
             else:
                 self._leave(connection, turn)
             raise
+
+    def take_now(self, size_bytes: int) -> bool:
+        """Takes room at once, if nothing waits for it and it fits. Returns whether it did."""
+        fits = not self._lines and self._fits(size_bytes)
+        if fits:
+            self._used_bytes += size_bytes
+        return fits
 
     def give(self, size_bytes: int) -> None:
         """Gives a frame's bytes back: it was parsed and refused, or is about to be written to the journal."""
@@ -67,7 +75,7 @@ class FrameRoom:
         limit = UNPARSED_FACTOR * self._limit_bytes
         while self._waiting_bytes > limit and sum(map(len, self._lines.values())) > 1:
             error = ResourceExhausted(
-                f"large frames of {self._waiting_bytes} bytes wait to be worked on, most of them of this connection;"
+                f"frames of {self._waiting_bytes} bytes wait to be worked on, most of them of this connection;"
                 f" the limit is {limit}",
                 subject="waiting frames",
                 limit=limit,

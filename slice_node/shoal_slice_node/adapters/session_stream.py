@@ -32,7 +32,7 @@ from shoal_slice_node.adapters.limits import (
     RESPONSE_BYTES_MAX,
 )
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead
-from shoal_slice_node.core.checking.session_frames import parse_request
+from shoal_slice_node.core.checking.session_frames import bytes_until_done, parse_request
 from shoal_slice_node.core.node import requests as node_requests
 from shoal_slice_node.core.turns import Source
 from shoal_slice_node.core.verbs.changes import parse_change
@@ -49,6 +49,8 @@ class SessionStream:
         self._producer = opened.producer
         self._reading_ended = False
         self._closed = False
+        self._kept_bytes = 0
+        """What its acks and nacks take that wait for their turns."""
         self._wake = asyncio.Event()
         self._answers = Answers(broker.answers, self._wake.set)
         self._ended = asyncio.Event()
@@ -84,6 +86,7 @@ class SessionStream:
     def _close(self) -> None:
         if not self._closed:
             self._closed = True
+            self._broker.kept_frames.give(self._kept_bytes)
             self._broker.close_session(self._session, self._source)
             self._answers.close()
 
@@ -103,8 +106,17 @@ class SessionStream:
                 await commit.large_frames.take(large_bytes, connection)
             try:
                 began = time.perf_counter()
-                large_bytes = self._take(data, large_bytes)
+                request = parse_request(data)
+                kept_bytes = bytes_until_done(request)
+                if kept_bytes and not self._broker.kept_frames.take_now(kept_bytes):
+                    del request  # Its bytes are much less.
+                    self._broker.steps.done(began)
+                    await self._broker.kept_frames.take(kept_bytes, connection)
+                    began = time.perf_counter()
+                    request = parse_request(data)
+                large_bytes = self._take(request, size_bytes, large_bytes, kept_bytes)
                 self._broker.steps.done(began)
+                del request
             finally:
                 if large_bytes:
                     commit.large_frames.give(large_bytes)
@@ -112,19 +124,30 @@ class SessionStream:
             await self._answers.room.wait()
             await commit.room(connection)
 
-    def _take(self, data: bytes, large_bytes: int) -> int:
-        """Begins what a frame requests. Returns how many of its bytes in the room of large frames can be freed now.
-        Raises Malformed, TooLarge."""
-        request = parse_request(data)
-        weight = _weight(request, len(data))
+    def _take(self, request: wire.SessionRequest, size_bytes: int, large_bytes: int, kept_bytes: int) -> int:
+        """Begins what a frame requests. Returns how many of its bytes in the room of large frames can be freed now."""
+        weight = _weight(request, max(size_bytes, kept_bytes))
         self._answers.expect(weight)
+        free = self._keep(kept_bytes)
         try:
-            return self._frame(request, weight, large_bytes)
+            return self._frame(request, weight, large_bytes, free)
         except ShoalError as error:
+            free()
             self._answers.add(self._broker.refusal(request.sequence, error), weight)
         return large_bytes
 
-    def _frame(self, request: wire.SessionRequest, weight: int, large_bytes: int) -> int:
+    def _keep(self, kept_bytes: int) -> Callable[[], None]:
+        """Notes that a frame keeps so much of the room of kept frames. Returns what gives it back."""
+        self._kept_bytes += kept_bytes
+
+        def free() -> None:
+            if not self._closed and kept_bytes:
+                self._kept_bytes -= kept_bytes
+                self._broker.kept_frames.give(kept_bytes)
+
+        return free
+
+    def _frame(self, request: wire.SessionRequest, weight: int, large_bytes: int, free: Callable[[], None]) -> int:
         kind = request.WhichOneof("frame")
         broker, session, sequence = self._broker, self._session, request.sequence
         source = self._source
@@ -136,9 +159,9 @@ class SessionStream:
             self._change(request, weight, large_bytes)
             return 0
         if kind == "acks":
-            self._acks(sequence, request.acks, answer)
+            self._acks(sequence, request.acks, answer, free)
         elif kind == "nacks":
-            self._nacks(sequence, request.nacks, answer)
+            self._nacks(sequence, request.nacks, answer, free)
         elif kind == "attach":
             work = node_requests.attach(broker.node, session, request.attach)
             requests.submit_work(broker, source, sequence, work, answer)
@@ -170,7 +193,9 @@ class SessionStream:
         requests.submit_change(self._broker, self._source, head, data, checked, answer, large_bytes, self._session)
         self._answers.expect(more)
 
-    def _acks(self, sequence: int, acks: wire.Acks, answer: Callable[[wire.Answer], None]) -> None:
+    def _acks(
+        self, sequence: int, acks: wire.Acks, answer: Callable[[wire.Answer], None], free: Callable[[], None]
+    ) -> None:
         broker = self._broker
         unacked: list[int] | None = [] if acks.tell_unacked else None
 
@@ -183,6 +208,7 @@ class SessionStream:
                 answer(wire.Answer(sequence=sequence, unacked=wire.Unacked(places=unacked)))
 
         def taken(error: ShoalError | None) -> None:
+            free()
             if error is None:
                 broker.node.acks.then(flushed)
             else:
@@ -191,10 +217,13 @@ class SessionStream:
         node_requests.take_acks(broker.node, self._source, self._session, list(acks.acks), taken, False, unacked)
         broker.start_due_work()
 
-    def _nacks(self, sequence: int, nacks: wire.Nacks, answer: Callable[[wire.Answer], None]) -> None:
+    def _nacks(
+        self, sequence: int, nacks: wire.Nacks, answer: Callable[[wire.Answer], None], free: Callable[[], None]
+    ) -> None:
         broker = self._broker
 
         def taken(error: ShoalError | None) -> None:
+            free()
             answer(wire.Answer(sequence=sequence) if error is None else broker.refusal(sequence, error))
 
         node_requests.take_nacks(broker.node, self._source, self._session, nacks, taken, everyone=False)

@@ -18,6 +18,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire_count import Shape, count_fields
 from shoal_slice_node.core.limits import (
     ACK_BYTES_PER_FRAME_MAX,
+    ACK_KEPT_BYTES,
     ACKED_CONSUMERS_PER_FRAME_MAX,
     ACKS_PER_FRAME_MAX,
     DESCRIBE_NAMES_MAX,
@@ -50,6 +51,15 @@ def parse_request(data: bytes) -> wire.SessionRequest:
         return wire.SessionRequest.FromString(data)
     except DecodeError:
         raise Malformed(f"frame of {len(data)} bytes cannot be read", subject="frame") from None
+
+
+def bytes_until_done(request: wire.SessionRequest) -> int:
+    """Returns about how much memory acks or nacks take while they wait for their turns; 0: it is another frame."""
+    kind = request.WhichOneof("frame")
+    if kind not in ("acks", "nacks"):
+        return 0
+    named = request.acks.acks if kind == "acks" else request.nacks.messages
+    return request.ByteSize() + ACK_KEPT_BYTES * len(named)
 
 
 def check_attach(request: wire.Attach) -> None:
