@@ -13,16 +13,25 @@ from shoal_contract.journal_record import Record
 from shoal_contract.limits import BODY_BYTES_MAX, CHUNK_HEADERS_MAX, DEAD_LETTER_BYTES_MAX
 from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.records import Fate, Kind, Retry, encode_retries
+from shoal_slice_node.core.apply.records import (
+    NO_PRODUCER,
+    ChangeHead,
+    Fate,
+    Kind,
+    Retry,
+    encode_change,
+    encode_retries,
+)
 from shoal_slice_node.core.dispatch import deciding
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.invariants.checksums import checksums
+from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.rows.key_row import decode_key
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs.engine import Engine
 
-from .core_driver import bind, configure, declare, drop, publish, purge, unbind
+from .core_driver import bind, configure, declare, drop, publish, purge, raises, unbind
 from .dead_letters_driver import Driver, declare_with, with_graveyard
 from .nacks_driver import attached
 
@@ -441,3 +450,32 @@ def test_bad_options_are_refused_by_name(core: Driver) -> None:
     core.change(declare_with("x", QueueOptions(max_deliveries=1_000_000, dead_letter=b"d" * DEAD_LETTER_BYTES_MAX)))
     outcome = core.change(declare_with("x", QueueOptions(max_deliveries=1_000_000, dead_letter=b"other")))
     assert "dead_letter=" in outcome.steps[0].refusals[0].error.message
+
+
+@pytest.mark.parametrize("in_between", [False, True])
+def test_what_the_key_drops_between_a_decision_and_its_record_is_a_gap(in_between: bool) -> None:
+    core = Driver()
+    last_2 = KeyOptions(capacity_messages=2, policy="drop_oldest")
+    dying = QueueOptions(max_deliveries=1, dead_letter=b"dead")
+    core.change(declare_with("q", dying), bind("q", "k"), configure("k", last_2))
+    core.change(declare("graves"), bind("graves", "dead"), publish("k", b"one"))
+    session = attached(core)
+    assert core.times(session) == [(1, 0)]
+    core.nack(session, 1, 2)
+    data = wire.Change(steps=[publish("k", b"two", b"three")]).SerializeToString()
+    item = Item(Kind.CHANGE, encode_change(ChangeHead(NO_PRODUCER, 0, 0), data), lambda _: None, raises)
+    if in_between:
+        core.node.commit.submit(item)
+    core.now_ms += 100
+    core.node.tick(core.now_ms, core.wall_ms)
+    if not in_between:
+        core.commit()
+        core.node.commit.submit(item)
+    core.commit()
+    core.settle()
+    assert core.times(session) == [(2, 0), (3, 0)]
+    told = [(gap.first, gap.to) for gap in core.gaps]
+    graves = attached(core, "graves")
+    letters = [body for _, _, body in core.take(graves)]
+    assert (letters, told) == (([], [(1, 2)]) if in_between else ([b"one"], []))
+    core.check()

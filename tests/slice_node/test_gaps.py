@@ -7,7 +7,12 @@ import pytest
 from shoal_contract.errors import Conflict
 from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.dispatch import gaps
+from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.unsent import unsent
+from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.read.reading import describe_key, describe_queue
 
 from .core_driver import CoreDriver, acks, bind, configure, declare, drop_if, publish, purge, unbind
@@ -270,3 +275,44 @@ def test_a_log_whose_oldest_messages_go_stays_short(core: CoreDriver) -> None:
     assert sum(1 for _ in core.tables.log.scan()) == 3
     core.settle()
     core.check()
+
+
+def test_what_a_session_had_that_has_just_ended_is_a_gap_for_the_next(core: CoreDriver) -> None:
+    """It has so many queues that taking back what it had is done in turns."""
+    others = [f"other-{number}" for number in range(300)]
+    core.change(declare(*others), publish("k", b"1"))
+    ending, next_one = core.session(), core.session()
+    core.attach(ending, "q", 1)
+    for handle, other in enumerate(others, 2):
+        core.attach(ending, other, handle)
+    assert offsets(core, ending) == [1]
+    core.attach(next_one, "q", messages=1)
+    core.dispatcher.close(ending)
+    core.change(publish("k", b"2", b"3", b"4"))
+    for offset in (2, 3, 4):
+        assert offsets(core, next_one) == [offset]
+        core.ack(next_one, "k", offset, offset + 1)
+        core.settle()
+    assert told(core) == [(1, 2)]
+
+
+def test_what_a_session_was_not_sent_is_listed_once_however_much_it_is(
+    core: CoreDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed: list[object] = []
+
+    def listing(holder: Attachment, stream: Stream) -> Ranges | None:
+        listed.append(holder)
+        return unsent(holder, stream)
+
+    monkeypatch.setattr(gaps, "unsent", listing)  # The compiled core calls its own: there this shows nothing.
+    core.change(configure("k", KeyOptions(capacity_messages=200, policy="drop_oldest")))
+    sessions = [core.session() for _ in range(2)]
+    for session in sessions:
+        core.attach(session, "q", messages=200)
+    fill(core, 200)
+    core.settle()
+    assert all(len(session.waiting) > 20 for session in sessions)
+    core.change(publish("k", *[b"new"] * 199))
+    core.settle()
+    assert len(listed) <= len(sessions)

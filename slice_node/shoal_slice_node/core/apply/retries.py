@@ -70,6 +70,11 @@ class _Retrying:
             if retry.first < detail.cursor or retry.to > (detail.end or key.head):
                 continue
             copies = retry.fate == Fate.DEAD and takes
+            if copies and owned and retry.first < key.low:
+                # The key gave these up since the leader decided: there is no copy to make, so it tells of a gap.
+                retry = retry._replace(first=min(key.low, retry.to))
+                if retry.first == retry.to:
+                    continue
             is_done = retry.fate == Fate.SENT or (retry.fate == Fate.DEAD and (not copies or owned))
             if is_done:
                 left = detail.done.gaps(max(retry.first, key.low), retry.to)

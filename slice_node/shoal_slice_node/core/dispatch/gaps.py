@@ -81,10 +81,13 @@ def pass_over(
 
 def _end_sent(registry: Registry, stream: Stream, first: int, to: int) -> bool:
     """Notes that what sessions were sent of first <= o < to is done. Returns whether there was any. What a session was
-    not sent is listed once for all its stretches: there may be thousands."""
+    not sent is listed once for all its stretches: there may be thousands. What one has out that has left is on its way
+    back, and then passed over like what was never out."""
     ended = False
     not_sent: dict[Attachment, Ranges | None] = {}
     for holder, low, high in stream.held(first, to):
+        if not holder.attached:
+            continue
         if holder not in not_sent:
             not_sent[holder] = unsent(holder, stream)
         waiting = not_sent[holder]
