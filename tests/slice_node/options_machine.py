@@ -40,7 +40,7 @@ from .slice_machine import (
 )
 
 PARTITIONS = 64
-DEAD, FULL = "dead", "full"
+DEAD, FULL = "dlq", "full"
 """The dead-letter key of this slice; a key with room for a few messages."""
 CAPACITY = 6
 HOUR_MS = 3_600_000
