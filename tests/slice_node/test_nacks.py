@@ -278,6 +278,16 @@ def test_what_is_not_acked_in_time_is_given_to_another_and_not_before(core: Driv
     core.check_served()
 
 
+def test_what_was_not_acked_in_time_is_given_to_another_first(core: Driver) -> None:
+    core.timed("t")
+    core.change(bind("t", "k"), publish("k", b"a"))
+    busy = attached(core, "t")
+    assert core.times(busy) == [(1, 0)]
+    other = attached(core, "t")
+    core.wait(TIMEOUT_MS + 200)
+    assert core.times(busy) == [] and core.times(other) == [(1, 1)]
+
+
 def test_an_ack_in_time_ends_the_time_and_one_too_late_changes_nothing(core: Driver) -> None:
     core.timed("t")
     core.change(bind("t", "k"))

@@ -233,6 +233,11 @@ class Feed:
             self._line.rotate(-1)
         return attachment
 
+    def give_way(self, attachment: Attachment) -> None:
+        """Lets others go first, if the attachment is the next in line."""
+        if len(self._line) > 1 and self._line[0] is attachment:
+            self._line.rotate(-1)
+
     def next_for_live(self) -> Attachment | None:
         """Returns the next attachment, in turns, whose session has room for a live chunk: its window does not matter.
         Looks at a few, as the chunk may be lost."""

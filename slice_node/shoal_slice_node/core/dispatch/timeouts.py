@@ -84,6 +84,7 @@ class Timeouts:
     def _end(self, lease: Lease, stream: Stream) -> None:
         sent, _ = split(stream.give_back(None, lease), None)
         if sent:
+            lease.attachment.feed.give_way(lease.attachment)  # Its program may be at work on it still.
             self._registry.returns.came_back(stream, sent, Reason.TIMEOUT, lease.attachment.session)
             self._registry.has_room_again(lease.attachment.session)
 
