@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Generator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import grpc
@@ -17,9 +17,11 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import watch_stream
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.limits import LARGE_ANSWER_BYTES, WATCH_WRITE_S
+from shoal_slice_node.adapters.limits import LARGE_ANSWER_BYTES, SNAPSHOTS, WATCH_WRITE_S
 from shoal_slice_node.adapters.watch_writes import WatchWrite, WatchWrites
 from shoal_slice_node.core.dispatch.shares import Share
+from shoal_slice_node.core.read.listing import list_keys
+from shoal_slice_node.core.watching import watched_prefix
 from shoal_slice_node.core.watching.limits import WATCHES_PER_CONNECTION_MAX
 from tests.slice_node.brokers import WAIT_S, connected, connections, running, served
 from tests.slice_node.core_driver import bind, declare, drop, unbind
@@ -234,3 +236,37 @@ async def test_a_slice_that_starts_anew_gives_a_snapshot(tmp_path: Path) -> None
         after = await told(SliceServiceStub(channel).Watch(wire.WatchRequest(members=b"room", after=before.position)))
         assert (after.snapshot, list(after.queues)) == (True, [b"a"])
         assert after.position.life != before.position.life
+
+
+async def test_few_pages_of_snapshots_are_gathered_at_a_time(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gathering = most = 0
+
+    def counted(*of: Any) -> Generator[None, None, Any]:
+        nonlocal gathering, most
+        gathering += 1
+        most = max(most, gathering)
+        try:
+            return (yield from list_keys(*of))
+        finally:
+            gathering -= 1
+
+    monkeypatch.setattr(watched_prefix, "list_keys", counted)  # The compiled core calls its own: there this is blind.
+    async with connected(broker, tmp_path) as one, connected(broker, tmp_path) as other:
+        session = await RawSession.open(SliceServiceStub(one))
+        keys = [f"key-{number:04}" for number in range(900)]
+        await session.change(declare("q"), bind("q", *keys))
+        calls = [SliceServiceStub(channel).Watch(wire.WatchRequest(counts=b"")) for channel in (one, other) * 8]
+        left = calls.pop()
+        left.cancel()
+        for call in calls:
+            names: list[bytes] = []
+            while True:
+                response = await told(call)
+                names += response.keys
+                if not response.more:
+                    break
+            assert names == [key.encode() for key in keys]
+        assert most <= SNAPSHOTS.places_max
+        await until(SliceServiceStub(one), lambda: not (broker.snapshots.waiting or broker.snapshots._held))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from shoal_contract.errors import Fenced, ResourceExhausted, ShoalError
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_runtime.places import Places
 from shoal_runtime.process_memory import own_bytes
 from shoal_runtime.tasks import OnFailure, Tasks
 from shoal_runtime.unread import Unread
@@ -33,6 +34,7 @@ from shoal_slice_node.adapters.limits import (
     PUMP_SLICE_MS,
     SESSION_BYTES_DEFAULT,
     SESSION_BYTES_MAX,
+    SNAPSHOTS,
     TICK_MS,
 )
 from shoal_slice_node.adapters.node_data import NodeData
@@ -86,6 +88,8 @@ class Broker:
         self.watch_wakers: dict[int, Callable[[], None]] = {}
         """Wakes the stream of each watch, by its number, when it may have something to be told."""
         self.watch_writes = WatchWrites()
+        self.snapshots = Places("snapshots of counts", SNAPSHOTS)
+        """For pages that watches gather: as with lists, each keeps a few names of each partition in memory."""
         self.dispatcher = self.node.dispatcher
         self.writers = Writers()
         self.answers = AnswerRoom(memory.answers_bytes)

@@ -14,6 +14,7 @@ from shoal_slice_node.core.limits import (
     PULL_BYTES_MAX,
     PULL_GAPS_BYTES_MAX,
 )
+from shoal_slice_node.core.watching.limits import WATCHES_MAX
 from shoal_slice_node.storage.limits import APPEND_BYTES_MAX
 
 SESSION_BYTES_DEFAULT: Final = 2 << 20
@@ -67,6 +68,10 @@ LIST_TURN_MS: Final = 2
 LISTS: Final = PlacesLimits(places_max=4, places_each_max=2, waiting_max=1000, waiting_each_max=200)
 """Lists gathered at a time, in all and for one connection; others wait, more are refused. The reason: a list of keys
 keeps a few names of each partition in memory."""
+
+SNAPSHOTS: Final = PlacesLimits(places_max=4, places_each_max=2, waiting_max=WATCHES_MAX, waiting_each_max=64)
+"""Pages of snapshots of counts gathered at a time, in all and for one connection; others wait. The reason is that of
+lists."""
 
 IMPORT_CHUNKS_IN_FLIGHT: Final = 32
 """Chunks of one import that are read and not yet answered: enough for several group commits, and fewer than the answers

@@ -7,6 +7,7 @@ snapshot when what it lacks is no longer remembered. Not here: what is told (cor
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from typing import Any
 
 import grpc
@@ -24,6 +25,10 @@ from shoal_slice_node.core.watching.limits import PART_BYTES_MAX
 from shoal_slice_node.core.watching.watcher import Watcher
 
 Context = grpc.aio.ServicerContext[Any, Any]
+
+
+def _nothing() -> None:
+    """Gives no place back: none was needed."""
 
 
 class WatchStream:
@@ -57,17 +62,19 @@ class WatchStream:
 
     async def _tell(self, watcher: Watcher, source: Source) -> bool:
         """Writes the next response. Returns False if there is none now."""
-        broker = self._broker
-        reservation = await broker.answers.reserved(source.connection, PART_BYTES_MAX)
-        try:
-            response = await self._answer(watcher, source)
-            if response is None:
-                return False
-            broker.check_may_answer()
-            await self._write(response.SerializeToString(), reservation)
-            return True
-        finally:
-            reservation.release()
+        broker, lists_keys = self._broker, self._broker.node.watching.lists_keys(watcher)
+        async with broker.snapshots.place(self._context.peer()) if lists_keys else nullcontext(_nothing) as gathered:
+            reservation = await broker.answers.reserved(source.connection, PART_BYTES_MAX)
+            try:
+                response = await self._answer(watcher, source)
+                gathered()
+                if response is None:
+                    return False
+                broker.check_may_answer()
+                await self._write(response.SerializeToString(), reservation)
+                return True
+            finally:
+                reservation.release()
 
     async def _answer(self, watcher: Watcher, source: Source) -> wire.WatchResponse | None:
         """Asks the core, in turns with other work."""

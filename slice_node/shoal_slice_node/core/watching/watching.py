@@ -340,6 +340,11 @@ class Watching:
         else:
             self.loading[watched] = None
 
+    def lists_keys(self, watcher: Watcher) -> bool:
+        """Returns whether what the watch is told next is a page of a snapshot of counts, which takes memory."""
+        watched = self._watchers[watcher.number]
+        return isinstance(watched, WatchedPrefix) and (watcher.after is not None or watcher.sent < watched.floor)
+
     def answer(self, watcher: Watcher, now_ms: int) -> Work[wire.WatchResponse | None]:
         """Returns what the watch is told next; None: nothing, until it is `dirty`. Raises what the watch ended by."""
         if watcher.ended_by is not None:
