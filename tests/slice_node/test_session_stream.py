@@ -336,3 +336,17 @@ async def test_a_pull_of_many_large_chunks_fits_one_answer(stub: SliceServiceAsy
         assert pulled.deliveries
         seen += sum(delivery.to - delivery.low for delivery in pulled.deliveries)
     call.cancel()
+
+
+async def test_an_answer_says_of_each_publish_how_many_consumed_it_also_behind_a_refused_one(
+    stub: SliceServiceAsyncStub,
+) -> None:
+    session = await RawSession.open(stub)
+    await session.change(declare("q"), bind("q", "k"))
+    await session.attach([b"q"])
+    publishes = wire.Publishes(keys=[b"unbound", b"k"], chunks=[encode_chunk([b"x"])] * 2, mandatory=True)
+    change = wire.Change(steps=[wire.Step(publishes=publishes)]).SerializeToString()
+    answer = await session.ask(wire.SessionRequest(change=change))
+    (refusal,) = wire.Outcome.FromString(answer.outcome).steps[0].refusals
+    assert refusal.request == 0 and list(answer.live) == [0, 1]
+    session.call.cancel()

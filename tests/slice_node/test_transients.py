@@ -237,7 +237,20 @@ def test_a_queue_that_is_declared_or_bound_again_while_it_ends_stays(core: Drive
     assert not core.exists("t")
 
 
-def test_a_session_that_came_while_a_queue_ended_gets_it_if_it_was_declared_again(core: Driver) -> None:
+def test_a_session_that_came_while_a_queue_ended_gets_it_if_a_bind_came_first(core: Driver) -> None:
+    begin_ending(core)
+    session = core.session()
+    assert not core.attach(session, "t")
+    (expiry,) = core.node.commit._pending.clear()
+    core.change(bind("t", "k"))  # Its record is written first: the queue stays.
+    core.node.commit.submit(expiry)
+    core.commit()
+    assert core.exists("t") and core.dispatcher.registry.is_consumed(queue_of(core, "t")) and not session.awaited
+    core.change(publish("k", b"x"))
+    assert [body for _, _, body in core.take(session)] == [b"x"]
+
+
+def test_a_session_that_came_while_a_queue_ended_gets_it_if_its_end_was_not_written(core: Driver) -> None:
     begin_ending(core)
     session = core.session()
     assert not core.attach(session, "t")

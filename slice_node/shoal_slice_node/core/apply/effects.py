@@ -93,8 +93,9 @@ class Effects:
 
     `counters`, `kept_messages`, `kept_bytes`: what it adds to the slice's totals; the engine adds them when the record
     is applied, so that a change that was only tried can be dropped. `forgotten_messages`: those that left logs, which
-    `kept_messages` has less. `published`: for each publish, in order, the key id
-    and the number of queues it was routed to; None where nothing was kept. `set_aside`: an operator set the record
+    `kept_messages` has less. `published`: for each publish of the change, in
+    order, those that were refused too, the key id and the number of queues it was routed to; None where nothing was
+    kept. `Answer.live` has a number for each. `set_aside`: an operator set the record
     aside, so it did nothing.
     """
 
