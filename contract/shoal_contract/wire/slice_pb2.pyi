@@ -926,7 +926,7 @@ class Pull(_message.Message):
     messages_max: _builtins.int
     bytes_max: _builtins.int
     lease_ms: _builtins.int
-    """0: the slice's default for unary calls, no limit in a session."""
+    """0: the slice's default for unary calls; in a session the queue's ack timeout, or no limit."""
     peek: _builtins.bool
     """Look, don't take."""
     def __init__(

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from shoal_slice_node.core.apply.state import State
 
 
-def has_expired(expires_ms: int, wall_ms: int) -> bool:
+def has_expired(expires_ms: int, at_ms: int) -> bool:
     """Returns whether the time to live of what expires at `expires_ms` is over; 0: it never is."""
-    return 0 < expires_ms <= wall_ms
+    return 0 < expires_ms <= at_ms
 
 
 def expiring_published(state: State, key_id: bytes, first_of_log: bool, expires_ms: int) -> None:

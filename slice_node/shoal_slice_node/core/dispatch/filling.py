@@ -147,7 +147,7 @@ class _Filling:
         self._registry = registry
         self._recent: RecentChunks = registry.recent
         self._opened: OpenedChunks = registry.opened
-        self._wall_ms = registry.expiry_clock_ms
+        self._expiry_clock_ms = registry.expiry_clock_ms
         self._lease_of = lease_of
         self._give_run = give_run
 
@@ -156,7 +156,7 @@ class _Filling:
         while stream.returned:
             first, to, times = stream.returned[0]
             for found in self._undone(first, to):
-                if has_expired(found.stored.header.expires_ms, self._wall_ms):
+                if has_expired(found.stored.header.expires_ms, self._expiry_clock_ms):
                     if not self._pass_expired(found, to):
                         return False
                     break  # What is to be given again is another list now.
@@ -176,7 +176,7 @@ class _Filling:
             return False
         while stream.next < end:
             for found in self._undone(stream.next, end):
-                if has_expired(found.stored.header.expires_ms, self._wall_ms):
+                if has_expired(found.stored.header.expires_ms, self._expiry_clock_ms):
                     if not self._pass_expired(found, end):
                         return False
                     break  # Done ranges may have been added.
@@ -202,7 +202,7 @@ class _Filling:
         stream, budget, to = self._stream, self._budget, found.to
         for _ in range(EXPIRED_PER_GAP_MAX):
             stored = self._rows.at(to) if to < end else None
-            if stored is None or not has_expired(stored.header.expires_ms, self._wall_ms):
+            if stored is None or not has_expired(stored.header.expires_ms, self._expiry_clock_ms):
                 break
             to = min(stored.end, end)
             budget.rows -= 1
@@ -222,7 +222,7 @@ class _Filling:
             part = self._recent.get(stream.key_id, stream.next)
             if part is None or part.to > end or part.to - part.low > min(budget.messages, stream.messages_allowed):
                 break
-            if has_expired(part.expires_ms, self._wall_ms):
+            if has_expired(part.expires_ms, self._expiry_clock_ms):
                 break
             messages, body_bytes = part.to - part.low, part.body_bytes
             attachment = self._pick(messages - 1, body_bytes - body_bytes // messages)
@@ -250,7 +250,7 @@ class _Filling:
         offset = first
         while offset < last and body_bytes > 0 and rows > 0 and chunk_bytes > 0:
             part = get(key_id, offset)
-            if part is None or part.to > last or has_expired(part.expires_ms, self._wall_ms):
+            if part is None or part.to > last or has_expired(part.expires_ms, self._expiry_clock_ms):
                 break
             if part.body_bytes > body_bytes and part.to - part.low > 1:
                 break
@@ -280,7 +280,7 @@ class _Filling:
             return
         given = to  # This holds if none of it is kept any more.
         for found in self._undone(first, to):
-            if has_expired(found.stored.header.expires_ms, self._wall_ms):
+            if has_expired(found.stored.header.expires_ms, self._expiry_clock_ms):
                 self._pass_run(found, found.to)
                 return
             given = self._give_part(found, self._times(found) if again is None else again.times, 1)

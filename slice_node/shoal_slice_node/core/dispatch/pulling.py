@@ -29,8 +29,8 @@ _NO_WINDOW = 1 << 62
 
 
 class PullTerms(NamedTuple):
-    """Describes the terms of a pull. `lease_ms` 0: no lease, the session's end returns what was taken. 0 elsewhere: the
-    limit."""
+    """Describes the terms of a pull. `lease_ms` 0: the queue's ack timeout; if it has none, only the session's end
+    returns what was taken. 0 elsewhere: the limit."""
 
     messages_max: int
     bytes_max: int

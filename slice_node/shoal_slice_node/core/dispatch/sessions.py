@@ -307,10 +307,10 @@ class Session:
                 freed += before
         return freed
 
-    def take(self, bytes_max: int, wall_ms: int = 0) -> Taken:
+    def take(self, bytes_max: int, expiry_clock_ms: int = 0) -> Taken:
         """Returns what to send now, oldest first: at least one, if any waits, and at most about `bytes_max` on the
-        wire. A gap begins a new response, as a client reads a response's gaps first. What has expired at `wall_ms` is a
-        gap."""
+        wire. A gap begins a new response, as a client reads a response's gaps first. What has expired at
+        `expiry_clock_ms` is a gap."""
         told: list[tuple[bytes, Parcel]] = []
         deliveries: list[wire.Delivery] = []
         gaps: list[wire.Gap] = []
@@ -318,7 +318,7 @@ class Session:
         leaving: list[Slot] = []  # To take the first out of a dict again and again would be quadratic.
         for slot, parcel in self.waiting.items():
             total += parcel.wire_bytes
-            has_gone = has_expired(parcel.expires_ms, wall_ms)
+            has_gone = has_expired(parcel.expires_ms, expiry_clock_ms)
             if (deliveries or gaps) and (total > bytes_max or ((has_gone or parcel.is_gap) and deliveries)):
                 break
             leaving.append(slot)

@@ -193,11 +193,11 @@ def describe_key(state: State, name: bytes) -> wire.KeyDescription:
 
 
 def peek(
-    state: State, queue_id: bytes, messages_max: int, bytes_max: int, wall_ms: int = 0
+    state: State, queue_id: bytes, messages_max: int, bytes_max: int, expiry_clock_ms: int = 0
 ) -> Work[list[wire.Delivery]]:
     """Returns the first messages of the backlog without taking them, even if they are out; not those that have expired
-    at `wall_ms`, or at the time of the newest record."""
-    peeking = _Peeking(state, messages_max, bytes_max, max(wall_ms, state.time_ms))
+    at `expiry_clock_ms`, or at the time of the newest record."""
+    peeking = _Peeking(state, messages_max, bytes_max, max(expiry_clock_ms, state.time_ms))
     for batch in walk_bindings(state, queue_id):
         for binding in batch:
             position = binding.cursor
@@ -215,8 +215,8 @@ def peek(
 class _Peeking:
     """Collects a peek's messages. `cost`: about what this step has cost, in the units of READ_ROWS_PER_STEP."""
 
-    def __init__(self, state: State, messages_max: int, bytes_max: int, wall_ms: int) -> None:
-        self._wall_ms = wall_ms
+    def __init__(self, state: State, messages_max: int, bytes_max: int, expiry_clock_ms: int) -> None:
+        self._expiry_clock_ms = expiry_clock_ms
         self.deliveries: list[wire.Delivery] = []
         self.cost = 0
         self._state = state
@@ -239,7 +239,7 @@ class _Peeking:
         for found in undone(rows, max(low, key.low), binding.end or key.head, binding.done):
             if self.full:
                 return 0
-            if has_expired(found.stored.header.expires_ms, self._wall_ms):
+            if has_expired(found.stored.header.expires_ms, self._expiry_clock_ms):
                 self.cost += 1
                 if self.cost + rows.cost >= READ_ROWS_PER_STEP:
                     self.cost += rows.cost
