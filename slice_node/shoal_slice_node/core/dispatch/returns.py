@@ -75,7 +75,8 @@ class Returns:
     def came_back(
         self, stream: Stream, back: list[Returned], reason: Reason, session: Session, delay_ms: int = 0
     ) -> None:
-        """Takes what a session was sent and has no more: it was delivered once more than before."""
+        """Takes what a session was sent and has no more: it was delivered once more than before. The caller must wake
+        the feed."""
         feed = stream.feed
         if feed.gone:
             return
@@ -102,7 +103,7 @@ class Returns:
 
     def not_sent(self, stream: Stream, back: list[Returned]) -> None:
         """Takes what was given to a session and never sent, or what no program was given: nothing was delivered, so it
-        is given again at once."""
+        is given again at once. The caller must wake the feed."""
         if not stream.feed.gone:
             stream.give_again([one._replace(times=0) if one.times == GAP else one for one in back])
             stream.feed.set_lagging(stream)

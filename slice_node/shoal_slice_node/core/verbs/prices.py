@@ -27,7 +27,8 @@ class GrowingQueues(Container[bytes]):
         self._now = _Growing()
 
     def begin_batch(self) -> None:
-        """Begins a batch. The batch before the one that was gathered last is applied, and forgotten."""
+        """Begins a batch. The batch before the one that was gathered last is applied, and forgotten: so it is while a
+        batch is applied once it is synced here. Where more may wait to be applied, more must be remembered."""
         self._before, self._now = self._now, _Growing()
 
     def note(self, checked: Checked) -> None:
