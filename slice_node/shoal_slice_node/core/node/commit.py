@@ -76,9 +76,9 @@ class Batch(NamedTuple):
 
 class Commit:
     """Gathers items into batches, and applies durable ones. `applied_lsn`: everything up to it is durable and in the
-    tables. `committed_lsn`: everything up to it may be applied. Nothing waits for it yet: `written` frees a batch as soon
-    as this node has synced it, so replication must change both. `operations`: those since this leader began, with
-    reads."""
+    tables. `committed_lsn`: everything up to it may be applied. Nothing waits for it yet: `written` frees a batch as
+    soon as this node has synced it, so replication must change both. `operations`: those since this leader began,
+    with reads."""
 
     def __init__(
         self,
