@@ -23,7 +23,7 @@ async def main(at: str) -> None:
 
         async with broker.consume(members[:ONLINE]) as inbox:
             receipt = await broker.publish("group-42", b"the lights go out at ten")
-            print(f"a notice for {receipt.queues} members; {receipt.live} of them are there")
+            print(f"a notice for {receipt.queues} members; {receipt.consumed} of them are there")
             reached: set[str] = set()
             async for delivery in inbox.deliveries():
                 reached.update(str(queue) for queue in delivery.queues)

@@ -14,7 +14,7 @@ import shoal
 async def say(broker: shoal.Broker, to: str, sender: str, text: str) -> None:
     """Sends a message; it is on disk when this returns. Raises shoal.Unroutable if there is no such person."""
     receipt = await broker.send(f"im-{to}", text.encode(), headers={"from": sender.encode()})
-    print(f"{sender} -> {to}: {text} ({'read at once' if receipt.live else 'waits'})")
+    print(f"{sender} -> {to}: {text} ({'read at once' if receipt.consumed else 'waits'})")
 
 
 async def read(broker: shoal.Broker, person: str, messages: int) -> None:

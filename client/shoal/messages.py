@@ -124,7 +124,7 @@ class Receipt(NamedTuple):
     """The offset of the first message."""
     queues: int
     """The number of queues that the publish was routed to."""
-    live: int
+    consumed: int
     """The number of these queues that were consumed at that moment."""
     messages: int = 1
     """The number of messages, at consecutive offsets."""

@@ -47,7 +47,9 @@ class RepeatablePublishes:
             not_before_ms=terms.not_before_ms,
         )
         answer = await self._calls.ask_slice(lambda: self._map.current.owner_of(key), PUBLISH, request, deadline)
-        return Receipt(name, answer.offset, answer.queues, answer.live, len(chunk.bodies), bool(terms.not_before_ms))
+        return Receipt(
+            name, answer.offset, answer.queues, answer.consumed, len(chunk.bodies), bool(terms.not_before_ms)
+        )
 
 
 def producer_of(key: bytes, idempotency_key: bytes, chunk: Chunk) -> bytes:

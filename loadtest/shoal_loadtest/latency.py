@@ -119,7 +119,7 @@ class Publishes:
     def __init__(self, population: Population, session: LoadSession, source: random.Random) -> None:
         self.receipts = Latencies()
         self.arrivals = Latencies()
-        self.live = 0
+        self.consumed = 0
         """The deliveries that the receipts promise."""
         self._population = population
         self._session = session
@@ -132,7 +132,7 @@ class Publishes:
         def answered(answer: wire.Answer) -> None:
             self.receipts.note(due_s)
             checked_outcome(answer)
-            self.live += sum(answer.live)
+            self.consumed += sum(answer.consumed)
 
         publishes = wire.Publishes(keys=[key], chunks=[chunk], mandatory=True)
         await self._session.send(change_frame([wire.Step(publishes=publishes)]), answered)
@@ -160,11 +160,11 @@ async def bench_latency(setting: Setting) -> Result:
             consumers.append(await stack.enter_async_context(consumer))
         await _load(logins, publishes, seconds, setting.seed)
         await _answered(lambda: not logins_session.in_flight and not publishes_session.in_flight, "answers")
-        await _answered(lambda: sum(consumer.deliveries for consumer in consumers) >= publishes.live, "deliveries")
+        await _answered(lambda: sum(consumer.deliveries for consumer in consumers) >= publishes.consumed, "deliveries")
         used_s = node.usage()["broker"].cpu_s
     found = sum(consumer.deliveries for consumer in consumers)
-    if found != publishes.live:
-        raise BenchFailed(f"{found} deliveries arrived; the receipts promise {publishes.live}")
+    if found != publishes.consumed:
+        raise BenchFailed(f"{found} deliveries arrived; the receipts promise {publishes.consumed}")
     figures = {
         "bind_p99_ms": logins.latencies.ms(99),
         "publish_p99_ms": publishes.receipts.ms(99),

@@ -67,7 +67,7 @@ async def test_a_live_message_that_nothing_consumes_is_gone(broker: shoal.Broker
     await broker.declare(queue)
     await broker.bind(queue, key)
     receipt = await broker.publish(key, b"gone", live=True)
-    assert (receipt.offset, receipt.queues, receipt.live) == (0, 1, 0)
+    assert (receipt.offset, receipt.queues, receipt.consumed) == (0, 1, 0)
     assert await broker.peek(queue, 10) == []
     async with broker.consume(queue) as inbox:
         await broker.publish(key, b"stored")

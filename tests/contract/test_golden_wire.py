@@ -42,7 +42,7 @@ REQUEST = wire.SessionRequest(
     acks=wire.Acks(acks=[wire.Ack(key=b"k", low=1, to=300, handles=[1, 2], queues=[b"q"])]),
 )
 RESPONSE = wire.SessionResponse(
-    answers=[wire.Answer(sequence=7, live=[1])],
+    answers=[wire.Answer(sequence=7, consumed=[1])],
     deliveries=[
         wire.Delivery(key=b"k", first=1, low=2, to=3, chunk=b"chunk", time_ms=1000, handles=[1], redelivered=1)
     ],

@@ -107,7 +107,7 @@ class World:
         def answered(answer: wire.Answer) -> None:
             if not answer.HasField("error"):
                 outcome = wire.Outcome.FromString(answer.outcome)
-                self.checked(lambda: self._check_live(outcome, list(answer.live)))
+                self.checked(lambda: self._check_live(outcome, list(answer.consumed)))
                 self.checked(lambda: then(outcome))
 
         self.say(head.sequence, wire.Change.FromString(data))

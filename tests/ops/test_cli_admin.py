@@ -192,11 +192,11 @@ async def test_numbers_and_nouns_agree(cluster: LocalCluster) -> None:
         await broker.declare("single")
         await broker.bind("single", "duet")
     out = (await shoal("publish", "duet", "x", at=at))[1]
-    assert out.endswith(", to 1 queue, 0 live now\n")
+    assert out.endswith(", to 1 queue, 0 consumed now\n")
     out = (await shoal("publish", "duet", "x", "--live", at=at))[1]
     assert out == "live, to 1 queue, 0 of them consumed now\n"
     out = (await shoal("publish", "room c", "x", at=at))[1]
-    assert out.endswith(", to 6 queues, 0 live now\n")
+    assert out.endswith(", to 6 queues, 0 consumed now\n")
 
 
 async def test_top_shows_every_slice_and_its_rates(cluster: LocalCluster) -> None:

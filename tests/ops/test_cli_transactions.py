@@ -54,7 +54,7 @@ async def test_the_commands_of_a_file_are_done_together(tmp_path: Path, real_red
                     "key": "{cli-room}talk",
                     "offset": 2,
                     "queues": 1,
-                    "live": 0,
+                    "consumed": 0,
                     "messages": 1,
                     "delayed": False,
                 }

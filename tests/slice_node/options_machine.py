@@ -267,7 +267,7 @@ class OptionsMachine(DeltaMachine):
         routed = self.model.live(name)
         assert list(step.offsets) == [0] and not step.refusals and self.core.state.lsn == before
         assert routed <= step.queues[0] <= routed + self.model.zombies.get(name, 0)
-        assert list(answer.live) == [len(consumed)]
+        assert list(answer.consumed) == [len(consumed)]
         self.take_all()
         assert not certain & self.lives[sent[0]][1], f"a live chunk of {name} did not come to all of {certain}"
 

@@ -26,13 +26,13 @@ async def test_the_receipt_of_a_stored_publish_counts_no_queue_whose_messages_on
         await stub.Declare(wire.DeclareRequest(queue=b"q"))
         await stub.Bind(wire.BindRequest(queue=b"q", keys=[b"k"]))
         published = wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"x"]))
-        assert (await stub.Publish(published)).live == 0
+        assert (await stub.Publish(published)).consumed == 0
         await stub.Pull(wire.PullRequest(pull=wire.Pull(queue=b"q", lease_ms=600_000)))
-        assert (await stub.Publish(published)).live == 1
+        assert (await stub.Publish(published)).consumed == 1
         back = wire.Ack(key=b"k", low=1, to=2, queues=[b"q"])
         await stub.Nack(wire.NackRequest(nacks=wire.Nacks(messages=[back], delay_ms=600_000)))
         assert broker.dispatcher.feeds and not broker.dispatcher.is_consumed(b"q")
-        assert (await stub.Publish(published)).live == 0
+        assert (await stub.Publish(published)).consumed == 0
 
 
 @pytest.mark.parametrize("others", [0, 2])

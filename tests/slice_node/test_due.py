@@ -271,7 +271,7 @@ async def test_a_silent_node_publishes_what_is_due_over_restarts_and_jumps_of_th
             request = wire.PublishRequest(key=b"k", not_before_ms=machine.wall_ms + hours * HOUR_MS)
             request.chunk.bodies.append(b"%d " % hours + bytes(10_000))  # Several parts of a row.
             answer = await stub.Publish(request)
-            assert (answer.offset, answer.queues, answer.live) == (0, 0, 0)
+            assert (answer.offset, answer.queues, answer.consumed) == (0, 0, 0)
         machine.wall_ms += HOUR_MS
         await wait_for(broker, 1)
         newest = broker.state.time_ms

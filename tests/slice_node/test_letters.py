@@ -69,9 +69,9 @@ def test_a_queue_with_letters_and_no_session_is_not_live(core: Driver) -> None:
     core.dispatcher.close(session)
     core.maintain()
     assert core.dispatcher.letters.ready(core.now_ms)
-    assert list(core.live(publish("k", b"now", live=True)).live) == [0]
+    assert list(core.live(publish("k", b"now", live=True)).consumed) == [0]
     again = attached(core)
-    assert list(core.live(publish("k", b"now", live=True)).live) == [1]
+    assert list(core.live(publish("k", b"now", live=True)).consumed) == [1]
     core.dispatcher.close(again)
 
 

@@ -37,7 +37,7 @@ def test_a_live_chunk_reaches_attached_queues_once_for_each_session() -> None:
     core.attach(session, "second", handle=2)
     answer = core.live(live("k", b"a", b"b"))
     outcome = wire.Outcome.FromString(answer.outcome)
-    assert (list(outcome.steps[0].offsets), list(outcome.steps[0].queues), list(answer.live)) == ([0], [3], [2])
+    assert (list(outcome.steps[0].offsets), list(outcome.steps[0].queues), list(answer.consumed)) == ([0], [3], [2])
     (delivery,) = core.deliveries(session)
     assert (delivery.live, delivery.first, delivery.low, delivery.to) == (True, 0, 0, 2)
     assert (list(delivery.handles), list(parse_chunk(delivery.chunk).bodies)) == ([1, 2], [b"a", b"b"])
@@ -134,13 +134,13 @@ def test_competing_sessions_take_turns_and_one_without_room_is_passed_over() -> 
 def test_direct_key_that_was_never_used() -> None:
     core, session = consumed("k")
     answer = core.live(live("@q", b"direct", mandatory=True))
-    assert (list(wire.Outcome.FromString(answer.outcome).steps[0].queues), list(answer.live)) == ([1], [1])
+    assert (list(wire.Outcome.FromString(answer.outcome).steps[0].queues), list(answer.consumed)) == ([1], [1])
     assert core.take(session) == [("@q", 0, b"direct")]
     core.change(publish("@q", b"stored"))
     core.live(live("@q", b"after"))
     assert core.take(session) == [("@q", 1, b"stored"), ("@q", 0, b"after")]
     core.dispatcher.detach(session, 1)
-    assert list(core.live(live("@q", b"nobody")).live) == [0]
+    assert list(core.live(live("@q", b"nobody")).consumed) == [0]
 
 
 def test_mandatory_needs_a_binding_but_no_consumer() -> None:
@@ -151,7 +151,7 @@ def test_mandatory_needs_a_binding_but_no_consumer() -> None:
         answer = core.live(live(key, b"x", mandatory=True), live("k", b"y"))
         first, second = wire.Outcome.FromString(answer.outcome).steps
         assert first.refusals[0].error.code == ErrorCode.ERROR_CODE_UNROUTABLE
-        assert (list(first.queues), list(second.queues), list(answer.live)) == ([0], [1], [0, 0])
+        assert (list(first.queues), list(second.queues), list(answer.consumed)) == ([0], [1], [0, 0])
     assert not wire.Outcome.FromString(core.live(live("unbound", b"x")).outcome).steps[0].refusals
 
 

@@ -288,11 +288,11 @@ async def test_live_publishes_of_sessions_and_calls_reach_a_session(stub: SliceS
     await writer.change(declare("q"), bind("q", "k"))
     await reader.attach([b"q"])
     receipt = await stub.Publish(wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"a"]), live=True))
-    assert (receipt.offset, receipt.queues, receipt.live) == (0, 1, 1)
+    assert (receipt.offset, receipt.queues, receipt.consumed) == (0, 1, 1)
     live = publish("k", b"b", live=True)
     change = wire.Change(steps=[live]).SerializeToString()
     found = await writer.ask(wire.SessionRequest(change=change))
-    assert list(found.live) == [1] and not wire.Outcome.FromString(found.outcome).steps[0].refusals
+    assert list(found.consumed) == [1] and not wire.Outcome.FromString(found.outcome).steps[0].refusals
     mixed = wire.Change(steps=[live, publish("k", b"c")]).SerializeToString()
     with pytest.raises(Malformed, match="live publishes"):
         await writer.ask(wire.SessionRequest(change=mixed))
@@ -304,7 +304,7 @@ async def test_unary_calls_carry_a_message_from_publish_to_ack(stub: SliceServic
     await stub.Declare(wire.DeclareRequest(queue=b"q"))
     assert list((await stub.Bind(wire.BindRequest(queue=b"q", keys=[b"k"]))).offsets) == [1]
     receipt = await stub.Publish(wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"x"])))
-    assert (receipt.offset, receipt.queues, receipt.live) == (1, 1, 0)
+    assert (receipt.offset, receipt.queues, receipt.consumed) == (1, 1, 0)
     numbered = wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"y"]), producer=PRODUCER, sequence=1)
     assert (await stub.Publish(numbered)).offset == (await stub.Publish(numbered)).offset == 2
     pulled = await stub.Pull(wire.PullRequest(pull=wire.Pull(queue=b"q", messages_max=5)))
@@ -348,5 +348,5 @@ async def test_an_answer_says_of_each_publish_how_many_consumed_it_also_behind_a
     change = wire.Change(steps=[wire.Step(publishes=publishes)]).SerializeToString()
     answer = await session.ask(wire.SessionRequest(change=change))
     (refusal,) = wire.Outcome.FromString(answer.outcome).steps[0].refusals
-    assert refusal.request == 0 and list(answer.live) == [0, 1]
+    assert refusal.request == 0 and list(answer.consumed) == [0, 1]
     session.call.cancel()

@@ -115,10 +115,10 @@ class ChangeFrame(Frame):
     def answered(self, answer: wire.Answer) -> None:
         """Answers the requests. Raises DecodeError, ValueError, IndexError for an outcome that does not fit."""
         outcome = wire.Outcome.FromString(answer.outcome)
-        live = iter(answer.live) if answer.live else repeat(0)
+        consumed = iter(answer.consumed) if answer.consumed else repeat(0)
         for gathered, step in zip(self.steps, outcome.steps, strict=True):
             if isinstance(gathered.requests[0], DropsRequest):
-                gathered.requests[0].done(step, 0, live)  # It is alone in its step, and reads its refusals itself.
+                gathered.requests[0].done(step, 0, consumed)  # It is alone in its step, and reads its refusals itself.
                 continue
             refused = {refusal.request: from_wire(refusal.error) for refusal in step.refusals}
             position = 0
@@ -126,9 +126,9 @@ class ChangeFrame(Frame):
                 if index in refused:
                     self._refuse(request, refused[index])
                     if isinstance(request, PublishRequest):
-                        next(live, 0)
+                        next(consumed, 0)
                 else:
-                    request.done(step, position, live)
+                    request.done(step, position, consumed)
                 position += request.operations
 
     def failed(self, error: ShoalError) -> None:

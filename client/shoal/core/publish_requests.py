@@ -115,9 +115,9 @@ class PublishChunk(PublishRequest):
     def chunk(self) -> bytes:
         return self._chunk
 
-    def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
+    def done(self, outcome: wire.StepOutcome, position: int, consumed: Iterator[int]) -> None:
         first, queues = outcome.offsets[position], outcome.queues[position]
-        receipt = Receipt(self._name, first, queues, next(live, 0), self._count, self.delayed)
+        receipt = Receipt(self._name, first, queues, next(consumed, 0), self._count, self.delayed)
         if not self._waiter.done():
             self._waiter.set_result(receipt)
 
@@ -209,13 +209,13 @@ class PublishSingles(PublishRequest):
                 message.headers.append(Headers(fields=self._headers))
         return message
 
-    def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
+    def done(self, outcome: wire.StepOutcome, position: int, consumed: Iterator[int]) -> None:
         first = outcome.offsets[position]
         queues = outcome.queues[position]
-        consumed, delayed = next(live, 0), self.delayed
+        consumed_now, delayed = next(consumed, 0), self.delayed
         for index, (waiter, name, _) in enumerate(self._waiters):
             if not waiter.done():
-                waiter.set_result(Receipt(name, first + index if first else 0, queues, consumed, 1, delayed))
+                waiter.set_result(Receipt(name, first + index if first else 0, queues, consumed_now, 1, delayed))
 
     def fail(self, error: ShoalError) -> None:
         for waiter, _, _ in self._waiters:

@@ -61,7 +61,7 @@ class Request(ABC):
         """Writes the parts that had to wait until the frame is sent, for all requests of the step."""
 
     @abstractmethod
-    def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
+    def done(self, outcome: wire.StepOutcome, position: int, consumed: Iterator[int]) -> None:
         """Gives the answer to the waiters. The request's values in the outcome's columns begin at `position`."""
 
     @abstractmethod
@@ -97,7 +97,7 @@ class QueueRequest(Request):
         key_counts.append(len(self.keys))
         keys.extend(self.keys)
 
-    def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
+    def done(self, outcome: wire.StepOutcome, position: int, consumed: Iterator[int]) -> None:
         if not self.waiter.done():
             self.waiter.set_result(outcome.offsets[position : position + len(self.keys)])
 
@@ -134,7 +134,7 @@ class DeclareRequest(QueueRequest):
         if self._incarnation:
             columns[1].append(self._incarnation)
 
-    def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
+    def done(self, outcome: wire.StepOutcome, position: int, consumed: Iterator[int]) -> None:
         # A slice of an older version answers without incarnations; 0: not known.
         if not self.waiter.done():
             self.waiter.set_result((outcome.offsets[position] if outcome.offsets else 0,))
@@ -173,7 +173,7 @@ class DropRequest(QueueRequest):
         if self._incarnation:
             columns[1].append(self._incarnation)
 
-    def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
+    def done(self, outcome: wire.StepOutcome, position: int, consumed: Iterator[int]) -> None:
         if not self.waiter.done():
             self.waiter.set_result((outcome.offsets[position] if outcome.offsets else 0,))
 
@@ -218,7 +218,7 @@ class DropsRequest(Request):
         columns[0].extend(self._queues)
         columns[1].extend(self._incarnations)
 
-    def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
+    def done(self, outcome: wire.StepOutcome, position: int, consumed: Iterator[int]) -> None:
         """Gives the answer; the step is of this request alone."""
         if self.waiter.done():
             return
@@ -255,7 +255,7 @@ class PurgeRequest(QueueRequest):
         columns[0].append(self.queue)
         columns[1].append(self._position)
 
-    def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
+    def done(self, outcome: wire.StepOutcome, position: int, consumed: Iterator[int]) -> None:
         if not self.waiter.done():
             self.waiter.set_result((outcome.messages[position], outcome.positions[position]))
 
@@ -315,7 +315,7 @@ class BindRequest(QueueRequest):
         binds.start, binds.start_value = self.kind[1]
         return binds.queues, binds.key_counts, binds.keys
 
-    def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
+    def done(self, outcome: wire.StepOutcome, position: int, consumed: Iterator[int]) -> None:
         if not self.waiter.done():
             self.waiter.set_result(bound_offsets(outcome, position, len(self.keys)))
 

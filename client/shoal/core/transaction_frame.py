@@ -39,7 +39,7 @@ class AckRequest(Request):
         for column, value in zip(columns, (self._queue, self._key, self._first, self._end), strict=True):
             column.append(value)
 
-    def done(self, outcome: wire.StepOutcome, position: int, live: Iterator[int]) -> None:
+    def done(self, outcome: wire.StepOutcome, position: int, consumed: Iterator[int]) -> None:
         pass
 
     def fail(self, error: ShoalError) -> None:

@@ -1095,7 +1095,7 @@ class Answer(_message.Message):
     PULLED_FIELD_NUMBER: _builtins.int
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     UNACKED_FIELD_NUMBER: _builtins.int
-    LIVE_FIELD_NUMBER: _builtins.int
+    CONSUMED_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     outcome: _builtins.bytes
     """A serialized Outcome."""
@@ -1114,7 +1114,7 @@ class Answer(_message.Message):
         """Only where the frame has `tell_unacked`; a slice of an older version leaves it out."""
 
     @_builtins.property
-    def live(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+    def consumed(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """For an outcome with publishes: of the queues it was routed to, how many are consumed now; in order of the frame."""
 
     def __init__(
@@ -1127,11 +1127,11 @@ class Answer(_message.Message):
         pulled: Global___Deliveries | None = ...,
         description: Global___Description | None = ...,
         unacked: Global___Unacked | None = ...,
-        live: _abc.Iterable[_builtins.int] | None = ...,
+        consumed: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attached", b"attached", "description", b"description", "error", b"error", "outcome", b"outcome", "pulled", b"pulled", "unacked", b"unacked"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attached", b"attached", "description", b"description", "error", b"error", "live", b"live", "outcome", b"outcome", "pulled", b"pulled", "sequence", b"sequence", "unacked", b"unacked"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answer", b"answer", "attached", b"attached", "consumed", b"consumed", "description", b"description", "error", b"error", "outcome", b"outcome", "pulled", b"pulled", "sequence", b"sequence", "unacked", b"unacked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType_answer: _TypeAlias = _typing.Literal["outcome", "attached", "pulled", "description", "unacked"]  # noqa: Y015
     _WhichOneofArgType_answer: _TypeAlias = _typing.Literal["answer", b"answer"]  # noqa: Y015
@@ -1710,20 +1710,20 @@ class PublishResponse(_message.Message):
 
     OFFSET_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
-    LIVE_FIELD_NUMBER: _builtins.int
+    CONSUMED_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
     queues: _builtins.int
-    live: _builtins.int
+    consumed: _builtins.int
     def __init__(
         self,
         *,
         offset: _builtins.int = ...,
         queues: _builtins.int = ...,
-        live: _builtins.int = ...,
+        consumed: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["live", b"live", "offset", b"offset", "queues", b"queues"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumed", b"consumed", "offset", b"offset", "queues", b"queues"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -88,9 +88,11 @@ async def publish(
     elif receipt.delayed:
         output.say("kept until its time has come: it has no offset yet")
     elif live and receipt.queues:
-        output.say(f"live, to {output.count(receipt.queues, 'queue')}, {receipt.live} of them consumed now")
+        output.say(f"live, to {output.count(receipt.queues, 'queue')}, {receipt.consumed} of them consumed now")
     elif receipt.offset:
-        output.say(f"offset {receipt.offset}, to {output.count(receipt.queues, 'queue')}, {receipt.live} live now")
+        output.say(
+            f"offset {receipt.offset}, to {output.count(receipt.queues, 'queue')}, {receipt.consumed} consumed now"
+        )
     else:
         output.say(f"no queue is bound to {key}: the message is not kept")
 

@@ -297,14 +297,14 @@ class Receipt(BaseModel):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "examples": [{"key": "group-7", "offset": 42, "queues": 3, "live": 1, "messages": 1, "delayed": False}]
+            "examples": [{"key": "group-7", "offset": 42, "queues": 3, "consumed": 1, "messages": 1, "delayed": False}]
         }
     )
     key: str
     key_encoded: str | None = None
     offset: Annotated[int, Field(description="of the first message; 0: nothing is kept, or it was live")]
     queues: Annotated[int, Field(description="how many it was routed to")]
-    live: Annotated[int, Field(description="of these, how many are consumed now")]
+    consumed: Annotated[int, Field(description="of these, how many are consumed now")]
     messages: int
     delayed: Annotated[bool, Field(description="they wait for the time of not_before_ms, and have no offset yet")]
 
@@ -328,7 +328,7 @@ class Outcomes(BaseModel):
                                 "key": "group-7",
                                 "offset": 42,
                                 "queues": 3,
-                                "live": 1,
+                                "consumed": 1,
                                 "messages": 1,
                                 "delayed": False,
                             }

@@ -84,7 +84,7 @@ class Committed(BaseModel):
                                 "key": "{room-7}talk",
                                 "offset": 42,
                                 "queues": 3,
-                                "live": 1,
+                                "consumed": 1,
                                 "messages": 1,
                                 "delayed": False,
                             }

@@ -279,7 +279,7 @@ def receipt_of(gateway: Gateway, receipt: shoal.Receipt) -> models.Receipt:
         **names.fields("key", encode_name(receipt.key, "key")),
         offset=receipt.offset,
         queues=receipt.queues,
-        live=receipt.live,
+        consumed=receipt.consumed,
         messages=receipt.messages,
         delayed=receipt.delayed,
     )

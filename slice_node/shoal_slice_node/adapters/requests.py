@@ -48,11 +48,11 @@ def submit_change(
             answer(broker.refusal(sequence, effects.refused))
             return
         assert effects.outcome is not None
-        live = None
+        consumed = None
         if effects.published:
-            consumed = broker.dispatcher.consumed_of_key
-            live = [0 if routed is None else consumed(*routed) for routed in effects.published]
-        answer(wire.Answer(sequence=sequence, outcome=effects.outcome, live=live))
+            count = broker.dispatcher.consumed_of_key
+            consumed = [0 if routed is None else count(*routed) for routed in effects.published]
+        answer(wire.Answer(sequence=sequence, outcome=effects.outcome, consumed=consumed))
 
     def failed(error: ShoalError) -> None:
         answer(broker.refusal(sequence, error))

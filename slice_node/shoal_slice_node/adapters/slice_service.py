@@ -115,10 +115,12 @@ class SliceService:
         head = ChangeHead(request.producer or NO_PRODUCER, request.sequence, max(0, request.sequence - 1))
         if len(head.producer) != PRODUCER_BYTES:
             raise Malformed(f"producer is {len(head.producer)} bytes; it needs {PRODUCER_BYTES}", subject="producer")
-        outcome, live = await self._change(call, wire.Step(publishes=publishes), head)
+        outcome, consumed = await self._change(call, wire.Step(publishes=publishes), head)
         if len(outcome.offsets) != 1 or len(outcome.queues) != 1:
             raise numbered_twice(head.sequence)
-        return wire.PublishResponse(offset=outcome.offsets[0], queues=outcome.queues[0], live=live[0] if live else 0)
+        return wire.PublishResponse(
+            offset=outcome.offsets[0], queues=outcome.queues[0], consumed=consumed[0] if consumed else 0
+        )
 
     async def drop(self, request: wire.DropRequest, call: Call) -> wire.DropResponse:
         drops = wire.Drops(queues=[request.queue], if_unused=request.if_unused, if_empty=request.if_empty)
@@ -191,8 +193,8 @@ class SliceService:
     async def _change(
         self, call: Call, step: wire.Step, head: ChangeHead = _UNNUMBERED
     ) -> tuple[wire.StepOutcome, Sequence[int]]:
-        """Submits one step as a change. Returns its outcome, and how many queues are live for each publish. Raises the
-        error with which the slice refuses it."""
+        """Submits one step as a change. Returns its outcome, and for each publish how many queues are consumed. Raises
+        the error with which the slice refuses it."""
         data = wire.Change(steps=[step]).SerializeToString()
         source, checked = Source(call.peer, call.peer), parse_change(data)
         answer = await self._ask(
@@ -201,7 +203,7 @@ class SliceService:
         outcome = only_step(answer.outcome, head.sequence)
         if outcome.refusals:
             raise from_wire(outcome.refusals[0].error)
-        return outcome, answer.live
+        return outcome, answer.consumed
 
     async def _read(
         self, call: Call, work: Callable[[], Work[wire.Answer]], answer_bytes: int = LARGE_ANSWER_BYTES

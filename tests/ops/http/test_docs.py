@@ -33,7 +33,7 @@ def test_the_guides_group_chat_runs_with_curl(running: Running) -> None:
     declared, joined, _, sent, pulled, left, again, anna = answers
     assert declared == {"declared": 2}
     assert [one["key"] for one in joined["offsets"]] == ["room-7", "news"]
-    assert sent == {"key": "room-7", "offset": 1, "queues": 2, "live": 0, "messages": 1, "delayed": False}
+    assert sent == {"key": "room-7", "offset": 1, "queues": 2, "consumed": 0, "messages": 1, "delayed": False}
     assert [(one["id"], one["body"], one["headers"]) for one in pulled["messages"]] == [
         ("room-7+1", "hello", {"from": "anna"})
     ]

@@ -42,7 +42,7 @@ def test_messages_are_pushed_and_nothing_is_lost_over_a_reconnect(http: httpx.Cl
 
 def test_live_messages_are_pushed_without_an_id_and_leave_nothing(http: httpx.Client) -> None:
     declare(http, "push-live", "push-live-1")
-    receipt = {"key": "push-live-1", "offset": 0, "queues": 1, "live": 0, "messages": 1, "delayed": False}
+    receipt = {"key": "push-live-1", "offset": 0, "queues": 1, "consumed": 0, "messages": 1, "delayed": False}
     assert ok(http.post("/v1/keys/push-live-1/messages", json={"body": "nobody", "live": True})) == receipt
     with streaming(http, "push-live", "auto") as events:
         ok(http.post("/v1/keys/push-live-1/messages", json={"body": "one", "live": True}))
@@ -50,7 +50,7 @@ def test_live_messages_are_pushed_without_an_id_and_leave_nothing(http: httpx.Cl
         assert ok(http.post("/v1/keys/push-live-1/messages/batch", json=batch))["offset"] == 0
         many = {"messages": [{"key": "push-live-1", "body": "four", "live": True}]}
         assert ok(http.post("/v1/messages", json=many))["published"] == 1
-        assert ok(http.post("/v1/queues/push-live/messages", json={"body": "five", "live": True}))["live"] == 1
+        assert ok(http.post("/v1/queues/push-live/messages", json={"body": "five", "live": True}))["consumed"] == 1
         found = [next(events) for _ in range(5)]
     assert [one["body"] for one in found if one["key"] == "push-live-1"] == ["one", "two", "three", "four"]
     assert sorted(one["body"] for one in found)[0] == "five", "its key is on another slice: there is no order"

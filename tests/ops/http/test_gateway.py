@@ -63,7 +63,7 @@ def test_a_group_chat_works_over_http(http: httpx.Client) -> None:
         bound = ok(http.post(f"/v1/queues/{queue}/bindings", json={"keys": ["chat-7", "chat-news"]}))
         assert {one["key"]: one["offset"] for one in bound["offsets"]} == {"chat-7": 1, "chat-news": 1}
     receipt = ok(http.post("/v1/keys/chat-7/messages", json={"body": "hello", "headers": {"from": "anna"}}))
-    assert receipt == {"key": "chat-7", "offset": 1, "queues": 2, "live": 0, "messages": 1, "delayed": False}
+    assert receipt == {"key": "chat-7", "offset": 1, "queues": 2, "consumed": 0, "messages": 1, "delayed": False}
     batch = {"messages": [{"body": "two"}, {"body_base64": base64.b64encode(b"\xff").decode()}]}
     assert ok(http.post("/v1/keys/chat-7/messages/batch", json=batch))["offset"] == 2
     assert ok(http.put("/v1/queues/chat-cleo/bindings/chat-7?start=last&value=1"))["offsets"][0]["offset"] == 3

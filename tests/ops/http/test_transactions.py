@@ -31,7 +31,7 @@ def test_all_steps_are_done_and_answered(http: httpx.Client) -> None:
             {"configure": {"keys": ["{tx-1}votes"], "keys_encoded": ["%7Btx-1%7D%FF"], "history_messages": 7}},
         )
     )
-    receipt = {"key": "{tx-1}talk", "offset": 1, "queues": 2, "live": 0, "messages": 1, "delayed": False}
+    receipt = {"key": "{tx-1}talk", "offset": 1, "queues": 2, "consumed": 0, "messages": 1, "delayed": False}
     assert found["steps"] == [
         {"declared": 2},
         {"offsets": [{"key": "{tx-1}talk", "offset": 1}, {"key": "{tx-1}votes", "offset": 1}]},

@@ -95,7 +95,7 @@ class Effects:
     is applied, so that a change that was only tried can be dropped. `forgotten_messages`: those that left logs, which
     `kept_messages` has less. `published`: for each publish of the change, in
     order, those that were refused too, the key id and the number of queues it was routed to; None where nothing was
-    kept. `Answer.live` has a number for each. `set_aside`: an operator set the record
+    kept. `Answer.consumed` has a number for each. `set_aside`: an operator set the record
     aside, so it did nothing.
     """
 

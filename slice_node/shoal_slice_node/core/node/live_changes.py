@@ -19,9 +19,9 @@ from shoal_slice_node.core.verbs.changes import Checked
 
 
 def publish_live(node: Node, checked: Checked, answer: wire.Answer) -> Work[Effects]:
-    """Does a change of live publishes, in steps, and fills in its answer: an outcome with offsets 0, and `live`. Counts
-    as `publish` does. A key that this slice does not own, and one without queues where the publish is mandatory, is
-    refused."""
+    """Does a change of live publishes, in steps, and fills in its answer: an outcome with offsets 0, and `consumed`.
+    Counts as `publish` does. A key that this slice does not own, and one without queues where the publish is mandatory,
+    is refused."""
     state, counters = node.state, node.state.counters
     measures = iter(checked.measures)
     node.dispatcher.begin_live()
@@ -32,16 +32,16 @@ def publish_live(node: Node, checked: Checked, answer: wire.Answer) -> Work[Effe
         for number, (key, chunk) in enumerate(zip(publishes.keys, publishes.chunks, strict=True)):
             messages, _ = next(measures)
             try:
-                routed, live = _publish(node, key, chunk, messages, publishes.mandatory)
+                routed, consumed = _publish(node, key, chunk, messages, publishes.mandatory)
             except ShoalError as error:
-                routed = live = 0
+                routed = consumed = 0
                 counters.refuse(error.code)
                 found.refusals.append(state.refusals.to_wire(number, error))
             else:
                 counters.count_live(messages)
             found.offsets.append(0)
             found.queues.append(routed)
-            answer.live.append(live)
+            answer.consumed.append(consumed)
             if number % APPLIED_PER_STEP == 0:
                 yield
     state.refusals.begin()

@@ -11,7 +11,7 @@ from shoal_slice_node.core.rows.key_row import ID
 
 class Counting:
     """Reads counts from the tables and from dispatch. A queue that was dropped and has bindings left counts, as it does
-    in receipts. Of those that are consumed more count than a receipt calls live: a queue counts while any message of it
+    in receipts. Of those that are consumed more count than a receipt says: a queue counts while any message of it
     rests, though no session consumes it any more. `in_memory`: see Registry.in_memory."""
 
     def __init__(self, state: State, in_memory: Callable[[bytes, int], int]) -> None:
