@@ -34,6 +34,8 @@ DISPATCH_USERS = tuple(
 )
 DISPATCH_CLASSES = {"Attachment", "DispatchShares", "Feed", "Lease", "Out", "Parcel", "Session", "Share", "Stream"}
 OTHER_OBJECTS = ("counters", "interest")
+CONSUMERS = {"all", "any", "difference_update", "extend", "join", "max", "min", "sorted", "sum", "tuple", "update"}
+"""Functions that consume all of an iterator at once."""
 """Their fields have names that fields of dispatch have, too."""
 WRITES_FIELDS = {SLICE_NODE + "core/dispatch/growing.py": "_give"}
 """Functions that write fields of others. `_give` gives a chunk to every stream of a key: by methods a delivery takes
@@ -248,7 +250,23 @@ def each_test_stands_alone(source: Source) -> Iterator[str]:
             yield f"line {node.lineno}: imports from {node.module}, a test"
 
 
+def core_generators_are_consumed_whole(source: Source) -> Iterator[str]:
+    """mypyc makes a list of a generator expression at once: what is read in part must be a function that yields."""
+    if "core" not in source.path.parts or source.path.parts[0] != "slice_node":
+        return
+    consumed = set[ast.AST]()
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Starred):
+            consumed.add(node.value)
+        elif isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in CONSUMERS:
+            consumed.update(node.args)
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.GeneratorExp) and node not in consumed:
+            yield f"line {node.lineno}: the compiled core reads all of `{ast.unparse(node)}` at once"
+
+
 RULES: tuple[Rule, ...] = (
+    core_generators_are_consumed_whole,
     dispatch_writes_its_own_fields,
     docstrings_begin_with_a_verb,
     bounds_stand_in_limits,
@@ -266,6 +284,10 @@ RULES: tuple[Rule, ...] = (
 
 # What each rule must complain about, and the nearest thing that it must let pass.
 SAMPLES: dict[Rule, tuple[tuple[str, str], tuple[str, str]]] = {
+    core_generators_are_consumed_whole: (
+        ("slice_node/core/a.py", "def f(x):\n return (y for y in x)"),
+        ("slice_node/core/a.py", "def f(x):\n return sum(y for y in x)"),
+    ),
     dispatch_writes_its_own_fields: (
         (DISPATCH_USERS[3] + "a.py", "def f(a):\n a.session.owed += 1"),
         (DISPATCH_USERS[3] + "a.py", "def f(self):\n s = Session(1)\n s.owed = 1\n self.owed += 1\n s.own()"),

@@ -29,6 +29,7 @@ from shoal_slice_node.adapters.commit_loop import CommitLoop, Hooks
 from shoal_slice_node.adapters.courier import Courier
 from shoal_slice_node.adapters.frame_room import FrameRoom
 from shoal_slice_node.adapters.journal_room import JournalRoom
+from shoal_slice_node.adapters.kept_frames import KeptFrames
 from shoal_slice_node.adapters.lead import Lead
 from shoal_slice_node.adapters.limits import (
     PUMP_SLICE_MS,
@@ -80,8 +81,7 @@ class Broker:
         memory = options.memory
         shares = DispatchShares(memory.deliveries_bytes, memory.attached_bytes, memory.owed_bytes)
         self.large_frames = FrameRoom(memory.pending_bytes // 2)
-        self.kept_frames = FrameRoom(memory.pending_bytes // 2)
-        """Bounds acks and nacks that wait for their turns: parsed, they take many times their bytes."""
+        self.kept_frames = KeptFrames(memory.pending_bytes // 2)
         self.node = data.replica.lead(lead.epoch, steady_ms(), shares, self.large_frames.give)
         self.checkpoints.on_emptied = self.node.reclaims.note_keys
         self.node.watching.begin(secrets.randbits(63))

@@ -1,5 +1,5 @@
 """Bounds frames by what they take: large ones, which are counted before they are parsed, so that one turn of the loop
-parses only one; and acks and nacks, which take most once they are parsed.
+parses only one; and all of sessions once they are parsed, and wait (kept_frames).
 
 Each kind has a bound of its own, half of what may be pending, so that small frames, however many, do not keep large
 ones waiting. Connections take turns. Where too much waits, the connection with most of it loses a frame. A session has
@@ -11,11 +11,19 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Hashable
+from typing import NamedTuple
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_slice_node.adapters.limits import UNPARSED_FACTOR
 
-_Waiting = tuple[asyncio.Future[None], int]
+
+class _Waiting(NamedTuple):
+    """Describes a frame that waits for `turn`. `size_bytes`: the room that it needs then. `waiting_bytes`: what it
+    takes until then."""
+
+    turn: asyncio.Future[None]
+    size_bytes: int
+    waiting_bytes: int
 
 
 class FrameRoom:
@@ -31,14 +39,21 @@ class FrameRoom:
         self._turn: asyncio.Handle | None = None
         self._failure: ShoalError | None = None
 
-    async def take(self, size_bytes: int, connection: Hashable) -> None:
-        """Waits for a turn of the loop in which no other frame of this room is parsed. Raises ResourceExhausted if too
-        much waits, at once or later while it waits; and the error that `close` was given."""
+    @property
+    def crowded(self) -> bool:
+        """Returns whether frames wait for room."""
+        return bool(self._lines)
+
+    async def take(self, size_bytes: int, connection: Hashable, waiting_bytes: int | None = None) -> None:
+        """Waits for a turn of the loop in which no other frame of this room is parsed. `waiting_bytes`: what the frame
+        takes while it waits; None: as much as later. Raises ResourceExhausted if too much waits, at once or later while
+        it waits; and the error that `close` was given."""
         if self._failure is not None:
             raise self._failure
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._lines.setdefault(connection, deque()).append((turn, size_bytes))
-        self._waiting_bytes += size_bytes
+        waiting = _Waiting(turn, size_bytes, size_bytes if waiting_bytes is None else waiting_bytes)
+        self._lines.setdefault(connection, deque()).append(waiting)
+        self._waiting_bytes += waiting.waiting_bytes
         self._bound()
         self._look()
         try:
@@ -66,7 +81,7 @@ class FrameRoom:
         """Fails all frames that wait, and all later ones, with `error`."""
         self._failure = error
         for line in self._lines.values():
-            for turn, _ in line:
+            for turn, _, _ in line:
                 if not turn.done():
                     turn.set_exception(error)
 
@@ -81,9 +96,9 @@ class FrameRoom:
                 limit=limit,
                 value=self._waiting_bytes,
             )
-            most = max(self._lines, key=lambda one: sum(size_bytes for _, size_bytes in self._lines[one]))
-            turn, size_bytes = self._lines[most].pop()
-            self._waiting_bytes -= size_bytes
+            most = max(self._lines, key=lambda one: sum(waiting.waiting_bytes for waiting in self._lines[one]))
+            turn, _, waiting_bytes = self._lines[most].pop()
+            self._waiting_bytes -= waiting_bytes
             if not self._lines[most]:
                 del self._lines[most]
             if not turn.done():
@@ -92,16 +107,16 @@ class FrameRoom:
     def _leave(self, connection: Hashable, turn: asyncio.Future[None]) -> None:
         line = self._lines.get(connection, deque())
         for waiting in line:
-            if waiting[0] is turn:
+            if waiting.turn is turn:
                 line.remove(waiting)
-                self._waiting_bytes -= waiting[1]
+                self._waiting_bytes -= waiting.waiting_bytes
                 break
         if not line:
             self._lines.pop(connection, None)
         self._look()
 
     def _look(self) -> None:
-        if self._turn is None and self._lines and self._fits(self._first()[1]):
+        if self._turn is None and self._lines and self._fits(self._first().size_bytes):
             self._turn = asyncio.get_running_loop().call_soon(self._next)
 
     def _first(self) -> _Waiting:
@@ -113,11 +128,11 @@ class FrameRoom:
     def _next(self) -> None:
         """Gives the next connection its turn. A frame whose wait has ended already is passed over."""
         self._turn = None
-        if not self._lines or not self._fits(self._first()[1]):
+        if not self._lines or not self._fits(self._first().size_bytes):
             return
         connection, line = self._lines.popitem(last=False)
-        turn, size_bytes = line.popleft()
-        self._waiting_bytes -= size_bytes
+        turn, size_bytes, waiting_bytes = line.popleft()
+        self._waiting_bytes -= waiting_bytes
         if line:
             self._lines[connection] = line
         if not turn.done():

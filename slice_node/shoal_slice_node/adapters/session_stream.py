@@ -19,8 +19,10 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_runtime.aborting import abort, send_headers, write
 from shoal_runtime.tasks import Tasks
 from shoal_slice_node.adapters import requests
+from shoal_slice_node.adapters.answer_room import Reservation
 from shoal_slice_node.adapters.answers import Answers
 from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.kept_frames import Frame, Kept
 from shoal_slice_node.adapters.limits import (
     ACK_TIMEOUTS_PER_RESPONSE_MAX,
     BYTES_PER_WEIGHT,
@@ -32,10 +34,10 @@ from shoal_slice_node.adapters.limits import (
     RESPONSE_BYTES_MAX,
 )
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead
-from shoal_slice_node.core.checking.session_frames import bytes_until_done, parse_request
+from shoal_slice_node.core.checking.session_frames import parse_request
 from shoal_slice_node.core.node import requests as node_requests
 from shoal_slice_node.core.turns import Source
-from shoal_slice_node.core.verbs.changes import parse_change
+from shoal_slice_node.core.verbs.changes import Checked
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -49,8 +51,6 @@ class SessionStream:
         self._producer = opened.producer
         self._reading_ended = False
         self._closed = False
-        self._kept_bytes = 0
-        """What its acks and nacks take that wait for their turns."""
         self._wake = asyncio.Event()
         self._answers = Answers(broker.answers, self._wake.set)
         self._ended = asyncio.Event()
@@ -86,7 +86,6 @@ class SessionStream:
     def _close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._broker.kept_frames.give(self._kept_bytes)
             self._broker.close_session(self._session, self._source)
             self._answers.close()
 
@@ -105,18 +104,10 @@ class SessionStream:
             if large_bytes:
                 await commit.large_frames.take(large_bytes, connection)
             try:
-                began = time.perf_counter()
-                request = parse_request(data)
-                kept_bytes = bytes_until_done(request)
-                if kept_bytes and not self._broker.kept_frames.take_now(kept_bytes):
-                    del request  # Its bytes are much less.
-                    self._broker.steps.done(began)
-                    await self._broker.kept_frames.take(kept_bytes, connection)
-                    began = time.perf_counter()
-                    request = parse_request(data)
-                large_bytes = self._take(request, size_bytes, large_bytes, kept_bytes)
+                frame, kept, began = await self._broker.kept_frames.parsed(data, connection, self._broker.steps.done)
+                large_bytes = self._take(frame, kept, large_bytes)
                 self._broker.steps.done(began)
-                del request
+                del frame, kept
             finally:
                 if large_bytes:
                     commit.large_frames.give(large_bytes)
@@ -124,44 +115,33 @@ class SessionStream:
             await self._answers.room.wait()
             await commit.room(connection)
 
-    def _take(self, request: wire.SessionRequest, size_bytes: int, large_bytes: int, kept_bytes: int) -> int:
+    def _take(self, frame: Frame, kept: Kept, large_bytes: int) -> int:
         """Begins what a frame requests. Returns how many of its bytes in the room of large frames can be freed now."""
-        weight = _weight(request, max(size_bytes, kept_bytes))
+        weight = _weight(frame)
         self._answers.expect(weight)
-        free = self._keep(kept_bytes)
         try:
-            return self._frame(request, weight, large_bytes, free)
+            return self._begin(frame, weight, large_bytes, kept)
         except ShoalError as error:
-            free()
-            self._answers.add(self._broker.refusal(request.sequence, error), weight)
+            kept.free()
+            self._answers.add(self._broker.refusal(frame.request.sequence, error), weight)
         return large_bytes
 
-    def _keep(self, kept_bytes: int) -> Callable[[], None]:
-        """Notes that a frame keeps so much of the room of kept frames. Returns what gives it back."""
-        self._kept_bytes += kept_bytes
-
-        def free() -> None:
-            if not self._closed and kept_bytes:
-                self._kept_bytes -= kept_bytes
-                self._broker.kept_frames.give(kept_bytes)
-
-        return free
-
-    def _frame(self, request: wire.SessionRequest, weight: int, large_bytes: int, free: Callable[[], None]) -> int:
-        kind = request.WhichOneof("frame")
+    def _begin(self, frame: Frame, weight: int, large_bytes: int, kept: Kept) -> int:
+        kind, request = frame.kind, frame.request
         broker, session, sequence = self._broker, self._session, request.sequence
         source = self._source
 
         def answer(answer: wire.Answer) -> None:
+            kept.free()
             self._answers.add(answer, weight)
 
         if kind == "change":
-            self._change(request, weight, large_bytes)
+            self._change(frame, weight, large_bytes, kept)
             return 0
         if kind == "acks":
-            self._acks(sequence, request.acks, answer, free)
+            self._acks(sequence, request.acks, answer, kept)
         elif kind == "nacks":
-            self._nacks(sequence, request.nacks, answer, free)
+            self._nacks(sequence, request.nacks, answer)
         elif kind == "attach":
             work = node_requests.attach(broker.node, session, request.attach)
             requests.submit_work(broker, source, sequence, work, answer)
@@ -170,32 +150,45 @@ class SessionStream:
             requests.submit_work(broker, source, sequence, work, answer)
         elif kind == "pull":
             work = node_requests.pull(broker.node, session, request.pull, 0, PULL_LEASE_MS_MAX)
-            requests.submit_work(broker, source, sequence, work, *self._answers.large(weight))
+            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept))
         elif kind == "describe":
             work = node_requests.describe(broker.node, request.describe)
             size_bytes = requests.described_bytes(request.describe)
-            requests.submit_work(broker, source, sequence, work, *self._answers.large(weight), size_bytes)
+            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept), size_bytes)
         else:
             raise Malformed(f"frame {sequence} is {kind or 'empty'}: unknown here, or Open a second time")
         return large_bytes
 
-    def _change(self, request: wire.SessionRequest, weight: int, large_bytes: int) -> None:
+    def _large(self, weight: int, kept: Kept) -> tuple[requests.Answered, Callable[[Reservation], bool]]:
+        """Returns what takes a large answer, and what takes its reservation."""
+        add, keep = self._answers.large(weight)
+
+        def answer(answer: wire.Answer) -> None:
+            kept.free()
+            add(answer)
+
+        return answer, keep
+
+    def _change(self, frame: Frame, weight: int, large_bytes: int, kept: Kept) -> None:
         """Submits a change. Its weight grows with its operations: each may be refused with a text, so the answer may
-        grow too."""
-        data = request.change  # A copy at each look.
-        checked = parse_change(data)
+        grow too. Raises the error of one that is refused."""
+        checked, request = frame.checked, frame.request
+        if not isinstance(checked, Checked):
+            assert checked is not None
+            raise checked
         head = ChangeHead(self._producer, request.sequence, request.settled)
         more = checked.operations // OPERATIONS_PER_WEIGHT
 
         def answer(answer: wire.Answer) -> None:
+            kept.free()
             self._answers.add(answer, weight + more)
 
-        requests.submit_change(self._broker, self._source, head, data, checked, answer, large_bytes, self._session)
+        requests.submit_change(
+            self._broker, self._source, head, frame.data, checked, answer, large_bytes, self._session
+        )
         self._answers.expect(more)
 
-    def _acks(
-        self, sequence: int, acks: wire.Acks, answer: Callable[[wire.Answer], None], free: Callable[[], None]
-    ) -> None:
+    def _acks(self, sequence: int, acks: wire.Acks, answer: Callable[[wire.Answer], None], kept: Kept) -> None:
         broker = self._broker
         unacked: list[int] | None = [] if acks.tell_unacked else None
 
@@ -208,7 +201,7 @@ class SessionStream:
                 answer(wire.Answer(sequence=sequence, unacked=wire.Unacked(places=unacked)))
 
         def taken(error: ShoalError | None) -> None:
-            free()
+            kept.free()
             if error is None:
                 broker.node.acks.then(flushed)
             else:
@@ -217,13 +210,10 @@ class SessionStream:
         node_requests.take_acks(broker.node, self._source, self._session, list(acks.acks), taken, False, unacked)
         broker.start_due_work()
 
-    def _nacks(
-        self, sequence: int, nacks: wire.Nacks, answer: Callable[[wire.Answer], None], free: Callable[[], None]
-    ) -> None:
+    def _nacks(self, sequence: int, nacks: wire.Nacks, answer: Callable[[wire.Answer], None]) -> None:
         broker = self._broker
 
         def taken(error: ShoalError | None) -> None:
-            free()
             answer(wire.Answer(sequence=sequence) if error is None else broker.refusal(sequence, error))
 
         node_requests.take_nacks(broker.node, self._source, self._session, nacks, taken, everyone=False)
@@ -274,14 +264,13 @@ class SessionStream:
         return response, taken.cost_bytes
 
 
-def _weight(request: wire.SessionRequest, size_bytes: int) -> int:
+def _weight(frame: Frame) -> int:
     """Returns the weight of a frame among the answers that a session is owed. A change weighs 1: its pending bytes are
     counted elsewhere, and more for a long answer is added later. Other frames are kept in memory until they are
     answered, so their weight grows with their size."""
-    kind = request.WhichOneof("frame")
-    if kind == "change":
+    if frame.kind == "change":
         return 1
-    return (LARGE_ANSWER_WEIGHT if kind in ("pull", "describe") else 1) + size_bytes // BYTES_PER_WEIGHT
+    return (LARGE_ANSWER_WEIGHT if frame.kind in ("pull", "describe") else 1) + frame.bytes // BYTES_PER_WEIGHT
 
 
 def check_open(data: bytes) -> wire.Open:

@@ -30,6 +30,7 @@ from shoal_slice_node.adapters.unary import Call, Unary, parse, unary_handlers
 from shoal_slice_node.adapters.watch_stream import WatchStream
 from shoal_slice_node.core.apply.producers import numbered_twice, only_step
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead
+from shoal_slice_node.core.limits import ACK_KEPT_BYTES, DESCRIBED_NAME_KEPT_BYTES, OPERATION_KEPT_BYTES
 from shoal_slice_node.core.node import requests as node_requests
 from shoal_slice_node.core.turns import Source, Work
 from shoal_slice_node.core.verbs.changes import parse_change
@@ -239,21 +240,37 @@ def _of_queues(acks: Sequence[wire.Ack]) -> list[wire.Ack]:
     return list(acks)
 
 
+def _of_keys(request: wire.BindRequest | wire.UnbindRequest) -> int:
+    return OPERATION_KEPT_BYTES * len(request.keys)
+
+
+def _of_acks(request: wire.AckRequest) -> int:
+    return ACK_KEPT_BYTES * len(request.acks)
+
+
+def _of_nacks(request: wire.NackRequest) -> int:
+    return ACK_KEPT_BYTES * len(request.nacks.messages)
+
+
+def _of_names(request: wire.DescribeRequest) -> int:
+    return DESCRIBED_NAME_KEPT_BYTES * (len(request.describe.queues) + len(request.describe.keys))
+
+
 def unary_methods(service: SliceService) -> dict[str, Unary]:
     """Returns the unary methods by name, with the shapes of their requests."""
     return {
         "Declare": Unary(wire.DeclareRequest, service.declare, {2: {}}),
-        "Bind": Unary(wire.BindRequest, service.bind),
-        "Unbind": Unary(wire.UnbindRequest, service.unbind),
+        "Bind": Unary(wire.BindRequest, service.bind, kept_bytes=_of_keys),
+        "Unbind": Unary(wire.UnbindRequest, service.unbind, kept_bytes=_of_keys),
         "Publish": Unary(wire.PublishRequest, service.publish, {2: {2: {1: {}}}}),
         "Pull": Unary(wire.PullRequest, service.pull, {1: {}}),
-        "Ack": Unary(wire.AckRequest, service.ack, {1: {4: None}}),
-        "Nack": Unary(wire.NackRequest, service.nack, {1: {1: {4: None}, 4: None}}),
+        "Ack": Unary(wire.AckRequest, service.ack, {1: {4: None}}, _of_acks),
+        "Nack": Unary(wire.NackRequest, service.nack, {1: {1: {4: None}, 4: None}}, _of_nacks),
         "Drop": Unary(wire.DropRequest, service.drop),
         "Purge": Unary(wire.PurgeRequest, service.purge),
         "Configure": Unary(wire.ConfigureRequest, service.configure, {2: {}}),
         "Farewell": Unary(wire.FarewellRequest, service.farewell, {3: {2: {1: {}}}}),
-        "Describe": Unary(wire.DescribeRequest, service.describe, {1: {}}),
+        "Describe": Unary(wire.DescribeRequest, service.describe, {1: {}}, _of_names),
     }
 
 

@@ -56,12 +56,19 @@ def remember(state: State, head: ChangeHead, outcome: bytes, time_ms: int) -> No
     row = table.get(head.producer)
     old = ProducerRow(0, 0, ()) if row is None else decode_producer(row)
     kept = (*old.kept, head.sequence)
-    keep_from = next((index for index, sequence in enumerate(kept) if sequence > head.settled), len(kept) - 1)
-    keep_from = max(keep_from, len(kept) - ANSWERS_KEPT_MAX)
+    keep_from = max(_first_above(kept, head.settled), len(kept) - ANSWERS_KEPT_MAX)
     for sequence in kept[:keep_from]:
         table.delete(answer_key(head.producer, sequence))
     table.insert(answer_key(head.producer, head.sequence), encode_answer(outcome))
     table.put(head.producer, encode_producer(ProducerRow(head.sequence, time_ms, kept[keep_from:])))
+
+
+def _first_above(kept: tuple[int, ...], settled: int) -> int:
+    """Returns the index of the first sequence above `settled`, or else of the last one."""
+    for index, sequence in enumerate(kept):
+        if sequence > settled:
+            return index
+    return len(kept) - 1
 
 
 def heard(state: State, producer: bytes, time_ms: int) -> None:

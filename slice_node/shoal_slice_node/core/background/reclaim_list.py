@@ -38,7 +38,7 @@ class ReclaimList:
 
     def note_keys(self, key_ids: Iterable[bytes]) -> None:
         """Notes keys that may have nothing left."""
-        self.note(RECLAIM_KEY + key_id for key_id in key_ids)
+        self.note([RECLAIM_KEY + key_id for key_id in key_ids])
 
     def take(self, cost_max: int) -> list[bytes]:
         """Returns keys of rows to reclaim, for about `cost_max` in all; some rows may be finished already."""

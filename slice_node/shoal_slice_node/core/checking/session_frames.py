@@ -21,8 +21,14 @@ from shoal_slice_node.core.limits import (
     ACK_KEPT_BYTES,
     ACKED_CONSUMERS_PER_FRAME_MAX,
     ACKS_PER_FRAME_MAX,
+    ATTACHED_NAME_KEPT_BYTES,
     DESCRIBE_NAMES_MAX,
+    DESCRIBED_NAME_KEPT_BYTES,
     DETACH_HANDLES_MAX,
+    FRAME_ITEM_BYTES_MIN,
+    FRAME_KEPT_BYTES,
+    HANDLE_KEPT_BYTES,
+    OPERATION_KEPT_BYTES,
     QUEUES_PER_ATTACH_MAX,
 )
 
@@ -53,13 +59,32 @@ def parse_request(data: bytes) -> wire.SessionRequest:
         raise Malformed(f"frame of {len(data)} bytes cannot be read", subject="frame") from None
 
 
-def bytes_until_done(request: wire.SessionRequest) -> int:
-    """Returns about how much memory acks or nacks take while they wait for their turns; 0: it is another frame."""
-    kind = request.WhichOneof("frame")
-    if kind not in ("acks", "nacks"):
-        return 0
-    named = request.acks.acks if kind == "acks" else request.nacks.messages
-    return request.ByteSize() + ACK_KEPT_BYTES * len(named)
+def kept_bytes_of_change(size_bytes: int, operations: int) -> int:
+    """Returns about how much memory a parsed change takes while it waits for its turn."""
+    return FRAME_KEPT_BYTES + 2 * size_bytes + OPERATION_KEPT_BYTES * operations
+
+
+def kept_bytes(request: wire.SessionRequest) -> int:
+    """Returns about how much memory another parsed frame takes while it waits for its turn."""
+    kind, size_bytes = request.WhichOneof("frame"), request.ByteSize()
+    if kind == "acks":
+        size_bytes += ACK_KEPT_BYTES * len(request.acks.acks)
+    elif kind == "nacks":
+        size_bytes += ACK_KEPT_BYTES * len(request.nacks.messages) + HANDLE_KEPT_BYTES * len(request.nacks.stop)
+    elif kind == "attach":  # Its names are kept a second time: AskedAttaches.
+        size_bytes += size_bytes + ATTACHED_NAME_KEPT_BYTES * len(request.attach.queues)
+    elif kind == "detach":
+        size_bytes += HANDLE_KEPT_BYTES * len(request.detach.handles)
+    elif kind == "describe":
+        size_bytes += DESCRIBED_NAME_KEPT_BYTES * (len(request.describe.queues) + len(request.describe.keys))
+    return FRAME_KEPT_BYTES + size_bytes
+
+
+def kept_bytes_most(size_bytes: int) -> int:
+    """Returns how much memory a frame of so many bytes may take once it is parsed."""
+    return (
+        FRAME_KEPT_BYTES + 2 * size_bytes + ACK_KEPT_BYTES * min(ACKS_PER_FRAME_MAX, size_bytes // FRAME_ITEM_BYTES_MIN)
+    )
 
 
 def check_attach(request: wire.Attach) -> None:

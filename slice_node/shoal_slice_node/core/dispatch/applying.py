@@ -51,7 +51,7 @@ class Applying:
             feed = self._registry.feeds.get(queue_id)
             if feed is not None:
                 self._attaching.dissolve(feed, at_once=len(effects.dropped) <= DISSOLVED_AT_ONCE_MAX)
-        ended = (event.queue_id for event in effects.events if isinstance(event, Purged | AckedByChange | Unbound))
+        ended = [event.queue_id for event in effects.events if isinstance(event, Purged | AckedByChange | Unbound)]
         for queue_id in dict.fromkeys(ended):
             self._after_end_of_out(queue_id)
 

@@ -118,7 +118,8 @@ class _QueuesWithFarewell:
 
     def ids(self, start: bytes) -> Iterator[bytes]:
         """See LeftQueues."""
-        return (queue_of(row_key) for row_key, _ in self._tables.farewell.scan(QUEUE, QUEUE + start))
+        for row_key, _ in self._tables.farewell.scan(QUEUE, QUEUE + start):
+            yield queue_of(row_key)
 
     def seconds(self, queue_id: bytes) -> int | None:
         """See LeftQueues."""
@@ -314,7 +315,7 @@ class FarewellLetters:
         self._known.difference_update(self._proposed)  # The last record took these away.
         self._proposed = [over.popleft() for _ in range(min(len(over), FAREWELL_LETTERS_PER_RECORD_MAX))]
         table = self._state.tables.farewell
-        found = ((row_key, table.get(row_key)) for row_key in self._proposed)
+        found = [(row_key, table.get(row_key)) for row_key in self._proposed]
         return [Farewell(row_key, b"", decode_letter(row).key) for row_key, row in found if row is not None]
 
     def refused(self) -> None:

@@ -84,7 +84,8 @@ class _TransientQueues:
 
     def ids(self, start: bytes) -> Iterator[bytes]:
         """See LeftQueues."""
-        return (queue_id for queue_id, _ in self._tables.transient.scan(start=start))
+        for queue_id, _ in self._tables.transient.scan(start=start):
+            yield queue_id
 
     def seconds(self, queue_id: bytes) -> int | None:
         """See LeftQueues."""

@@ -104,6 +104,7 @@ def _place(table: str) -> slice | None:
 
 def _pairs(tables: Tables, table: str) -> Iterator[tuple[bytes, bytes]]:
     if table != LOG_TABLE:
-        pairs: Iterator[tuple[bytes, bytes]] = getattr(tables, table).scan()
-        return pairs
-    return ((key_id + first.to_bytes(8, "big"), row) for key_id, first, row in tables.log.scan())
+        yield from getattr(tables, table).scan()
+        return
+    for key_id, first, row in tables.log.scan():
+        yield key_id + first.to_bytes(8, "big"), row

@@ -42,7 +42,7 @@ def check_keys(tables: Tables, local_known: bool) -> Iterator[Problem]:
         if is_delayed_id(key_id):
             continue  # See check_due.
         logs += 1
-        body_bytes += yield from _check_log(tables, key_id, ((first, row) for _, first, row in rows))
+        body_bytes += yield from _check_log(tables, key_id, rows)
     if logs != with_log:
         yield Problem("log", "keys", f"{logs} keys have a log, {with_log} should")
     kept = tables.local_totals.get(KEPT)
@@ -88,18 +88,20 @@ def _is_due(expires_ms: int, due_ms: int) -> bool:
     return due_ms >= expires_ms if expires_ms else not due_ms
 
 
-def _check_log(tables: Tables, key_id: bytes, rows: Iterator[tuple[int, bytes]]) -> Generator[Problem, None, int]:
+def _check_log(
+    tables: Tables, key_id: bytes, rows: Iterator[tuple[bytes, int, bytes]]
+) -> Generator[Problem, None, int]:
     """Yields the problems of one log. Returns its body bytes."""
     found = key_by_id(tables, key_id)
     if found is None:
-        for first, _ in rows:
+        for _, first, _ in rows:
             yield Problem("log", key_id.hex(), f"row {first} of a key that is not there")
         return 0
     key = decode_key(found[1])
     shown, position = repr(found[0][NAME]), key.low
     body_bytes: int | None = None
     kept_bytes = 0
-    for first, log_row in rows:
+    for _, first, log_row in rows:
         header = decode_log(log_row)
         kept_bytes += header.body_bytes
         if header.expires_ms and tables.history.get(mark_key(key_id)) is None:

@@ -29,12 +29,16 @@ class _Totals:
 
 def check_queues(tables: Tables) -> Iterator[Problem]:
     totals = _Totals()
-    dropped = ((row_key[1:], row) for row_key, row in tables.reclaim.scan(RECLAIM_QUEUE))
-    for queue_id, row in chain(tables.queue.scan(), dropped):
+    for queue_id, row in chain(tables.queue.scan(), _dropped(tables)):
         yield from _check_queue(tables, Queue.decode(tables, queue_id, row), totals)
     yield from _check_names(tables)
     yield from _check_totals(tables, totals)
     yield from _check_transients(tables)
+
+
+def _dropped(tables: Tables) -> Iterator[tuple[bytes, bytes]]:
+    for row_key, row in tables.reclaim.scan(RECLAIM_QUEUE):
+        yield row_key[1:], row
 
 
 def _check_names(tables: Tables) -> Iterator[Problem]:

@@ -188,9 +188,10 @@ def _all(layer: _Layer) -> Iterator[tuple[bytes, int, bytes]]:
 
 
 def _untrimmed(rows: Iterator[tuple[bytes, int, bytes]], layer: _Layer) -> Iterator[tuple[bytes, int, bytes]]:
-    if not layer.trims:
-        return rows
-    return (item for item in rows if not _in(layer.trims.get(item[0]), item[1]))
+    trims = layer.trims
+    for item in rows:
+        if not (trims and _in(trims.get(item[0]), item[1])):
+            yield item
 
 
 def _in(trim: tuple[int, int] | None, first: int) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict
 from collections.abc import Hashable, Iterable, Iterator
-from itertools import islice
 from typing import TypeAlias, TypeVar
 
 from shoal_contract.errors import InvalidName, Malformed, exhausted
@@ -150,10 +149,7 @@ class Watching:
             if known.presence == presence:
                 return known
         if prefix not in self._prefixes and len(self._prefixes) >= PREFIXES_WATCHED_MAX:
-            idle = next((one for one in self._idle if isinstance(one, WatchedPrefix)), None)
-            if idle is None:
-                raise exhausted("prefixes watched on this slice", PREFIXES_WATCHED_MAX, len(self._prefixes) + 1)
-            self._forget(idle)
+            self._forget_idle_prefix()
         watched = WatchedPrefix(self._first_place(), prefix, presence, self._share)
         self._prefixes.setdefault(prefix, []).append(watched)
         self._note_watched(presence)
@@ -256,7 +252,7 @@ class Watching:
             self._count_in_memory(key)
 
     def _count_in_memory(self, key: bytes) -> int:
-        return self._count(key, (one for one in self._prefixes_of(key) if one.presence))
+        return self._count(key, [one for one in self._prefixes_of(key) if one.presence])
 
     def _count_anew(self) -> None:
         """Notes that more counts of consumed queues changed than are noted one by one: their watches get a snapshot."""
@@ -296,12 +292,18 @@ class Watching:
                     self.dirty[watcher.number] = watcher
                 self._forget(watched)
 
+    def _forget_idle_prefix(self) -> None:
+        for one in self._idle:
+            if isinstance(one, WatchedPrefix):
+                self._forget(one)
+                return
+        raise exhausted("prefixes watched on this slice", PREFIXES_WATCHED_MAX, len(self._prefixes) + 1)
+
     # Time and turns.
 
     def tick(self, now_ms: int) -> None:
         """Tells what is due, and forgets what has not been watched for a while."""
-        due = list(islice((one for one in self._due if one.next_ms <= now_ms), WATCHED_PER_TICK_MAX))
-        for watched in due:
+        for watched in self._due_now(now_ms):
             del self._due[watched]
             if isinstance(watched, WatchedPrefix):
                 watched.tell()
@@ -318,6 +320,15 @@ class Watching:
                 return
             left -= 1 + (watched.members_known if isinstance(watched, WatchedKey) else 0)
             self._forget(watched)
+
+    def _due_now(self, now_ms: int) -> list[Watched]:
+        due: list[Watched] = []
+        for watched in self._due:
+            if watched.next_ms <= now_ms:
+                due.append(watched)
+                if len(due) == WATCHED_PER_TICK_MAX:
+                    break
+        return due
 
     @property
     def has_turns(self) -> bool:
