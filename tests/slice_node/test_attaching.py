@@ -85,6 +85,7 @@ def frame(core: CoreDriver, session: Session, names: list[str], handles: list[in
         (["x", "y"], [1, 2], {b"x": 1, b"y": 2}),
         (["x", "y"], [2, 1], None),
         (["z", "x"], [2, 3], None),
+        (["z", "x"], [3, 4], None),
     ],
 )
 def test_of_a_frame_all_queues_are_attached_or_nothing_changes(

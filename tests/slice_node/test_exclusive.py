@@ -10,7 +10,8 @@ from shoal_contract.wire import common_pb2
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch import attach_room, attaching, ended_handles, registry
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.limits import ATTACHMENT_BYTES
+from shoal_slice_node.core.dispatch.shares import DispatchShares
+from shoal_slice_node.core.limits import ATTACHED_PER_STEP, ATTACHMENT_BYTES, FEED_BYTES
 from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs.changes import parse_change
@@ -202,6 +203,39 @@ def test_pulls_are_refused_while_a_session_has_it_attached() -> None:
     core.dispatcher.close(old)
     core.pump()
     assert finish(requests.pull(core.node, puller, pull, 0, 1000)()).pulled.deliveries
+
+
+def test_an_attach_that_is_refused_takes_no_exclusive_queue() -> None:
+    """The holder was told that another session consumes the queue, and none did."""
+    core = made("newest")
+    holder, other = session_of(core, "holder"), session_of(core, "other")
+    core.attach(holder, "q", 1)
+    core.attach(other, "other", 4)
+    with pytest.raises(Conflict, match="queue other attached already"):
+        finish(requests.attach(core.node, other, wire.Attach(queues=[b"q", b"other"], handles=[5, 6]))())
+    assert list(holder.attachments) == [1] and not told(holder) and list(other.attachments) == [4]
+    core.change(publish("k", b"1"))
+    assert core.take(holder) == [("k", 1, b"1")]
+
+
+def test_a_session_that_took_a_queue_and_then_found_no_room_ends() -> None:
+    """Others took the room while its frame was worked on: it may not keep half of the frame, nor say that nothing
+    changed."""
+    core = CoreDriver()
+    names = [f"q{number}" for number in range(2 * ATTACHED_PER_STEP)]
+    core.change(exclusive("newest", "q"), declare(*names, "r"))
+    core.restart(DispatchShares(attached_bytes=(len(names) + 2) * (ATTACHMENT_BYTES + FEED_BYTES)))
+    holder, session, third = (session_of(core, name) for name in ("holder", "session", "third"))
+    core.attach(holder, "q", 1)
+    frame = wire.Attach(queues=[b"q", *(name.encode() for name in names)], handles=range(1, len(names) + 2))
+    work = requests.attach(core.node, session, frame)()
+    while not told(holder):
+        next(work)
+    for handle, name in enumerate(["r", *names[-2:]], 1):
+        core.attach(third, name, handle)
+    with pytest.raises(ResourceExhausted):
+        finish(work)
+    assert session.ended_by is not None
 
 
 def test_what_was_ended_is_not_told_of_a_handle_that_is_used_anew() -> None:

@@ -27,7 +27,8 @@ from shoal_slice_node.core.limits import ATTACHMENT_BYTES, ENDED_LOST_MAX, INLIN
 class Attaching:
     """Attaches and detaches. `loading`: feeds with streams to be made, in turn. `returning`: attachments that left,
     with the streams that are still to be looked at. `closing`: sessions that ended. `dissolving`: feeds of dropped
-    queues. `arriving`: names of queues that now have a part here and that sessions wait for."""
+    queues. `arriving`: names of queues that now have a part here and that sessions wait for. `taken_over`: how often a
+    session took an exclusive queue from another one."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -37,6 +38,12 @@ class Attaching:
         self.closing: deque[Session] = deque()
         self.dissolving: deque[tuple[Feed, Iterator[Attachment]]] = deque()
         self.arriving: deque[bytes] = deque()
+        self.taken_over = 0
+
+    @property
+    def knows_exclusives(self) -> bool:
+        """Returns whether any exclusive queue was consumed here lately: an attach may take it from another session."""
+        return bool(self._registry.exclusives)
 
     def attach(self, session: Session, name: bytes, handle: int, window_messages: int, window_bytes: int) -> int:
         """Begins to consume a queue. Returns the number of the queue's part here, which tells one life of the queue
@@ -86,6 +93,7 @@ class Attaching:
             assert handle is not None
             self.end_attachment(holder, handle)
             if not _gives_way(holder, session):
+                self.taken_over += 1
                 self._lost(holder, handle, EndedHandle(feed.name, exclusive, was_taken=True))
 
     def _lost(self, holder: Session, handle: int, ended: EndedHandle) -> None:

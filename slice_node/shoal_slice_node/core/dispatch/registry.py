@@ -80,7 +80,7 @@ class Registry:
         self.leases = LeaseClock()
         self.returns = Returns(state, self)
         self.timeouts = Timeouts(self)
-        self._exclusives: OrderedDict[bytes, Exclusive] = OrderedDict()
+        self.exclusives: OrderedDict[bytes, Exclusive] = OrderedDict()
         """Queue id -> its consumers; of exclusive queues, those whose feed was made last."""
         self._parcels = 0
         self._marks: OrderedDict[bytes, _Mark] = OrderedDict()
@@ -178,10 +178,10 @@ class Registry:
 
     def _exclusive(self, queue_id: bytes, word: str) -> Exclusive:
         """Returns the consumers of an exclusive queue, as far as they are remembered: also while it has none."""
-        exclusive = self._exclusives.pop(queue_id, None) or Exclusive(word == NEWEST)
-        self._exclusives[queue_id] = exclusive
-        if len(self._exclusives) > EXCLUSIVES_REMEMBERED_MAX:
-            self._exclusives.popitem(last=False)
+        exclusive = self.exclusives.pop(queue_id, None) or Exclusive(word == NEWEST)
+        self.exclusives[queue_id] = exclusive
+        if len(self.exclusives) > EXCLUSIVES_REMEMBERED_MAX:
+            self.exclusives.popitem(last=False)
         return exclusive
 
     def register(self, stream: Stream) -> None:

@@ -71,27 +71,34 @@ def attach(node: Node, session: Session, request: wire.Attach) -> Callable[[], W
     body_bytes = min(request.window_bytes or WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX)
 
     def attach_all() -> Work[wire.Answer]:
-        """Attaches all of the queues, or none. Raises Conflict, ResourceExhausted."""
-        dispatcher = node.dispatcher
+        """Attaches all of the queues, or none. What handles meant before, and exclusive queues that others had, could
+        not be given back, so the room of all is looked at first; if others take it meanwhile, the session ends.
+
+        Raises Conflict, ResourceExhausted.
+        """
+        dispatcher, attaching = node.dispatcher, node.dispatcher.attaching
         wanted = list(zip(request.queues, request.handles, strict=True))
         replaces = any(session.queue_of(handle) is not None for handle in request.handles)
-        if replaces:  # What the handles meant before could not be restored.
-            room = dispatcher.attaching.room(session)
+        if replaces or attaching.knows_exclusives:
+            room = attaching.room(session)
             for number, (queue, handle) in enumerate(wanted, 1):
                 room.check(queue, handle)
                 if number % ATTACHED_PER_STEP == 0:
                     yield
         lives: list[int] = []
+        took = False
         try:
             for number, (queue, handle) in enumerate(wanted, 1):
+                before = attaching.taken_over
                 lives.append(dispatcher.attach(session, queue, handle, messages, body_bytes))
+                took = took or attaching.taken_over != before
                 if number % ATTACHED_PER_STEP == 0:
                     yield
         except ShoalError as error:
             for handle in request.handles[: len(lives)]:
                 dispatcher.detach(session, handle)
-            if replaces:  # Others took the room meanwhile.
-                dispatcher.attaching.end(session, error)
+            if replaces or took:  # Others took the room meanwhile.
+                attaching.end(session, error)
             raise
         absent = [handle for handle, life in zip(request.handles, lives, strict=True) if not life]
         here = map(session.attachments.get, request.handles)
