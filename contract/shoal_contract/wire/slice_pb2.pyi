@@ -1101,7 +1101,9 @@ class Answer(_message.Message):
     """A serialized Outcome."""
     @_builtins.property
     def error(self) -> _common_pb2.Error:
-        """The whole frame was refused and changed nothing."""
+        """The whole frame was refused and changed nothing. Only nacks that come to a bound of what may rest may be done in
+        part: sent again, they change nothing of what is back already.
+        """
 
     @_builtins.property
     def attached(self) -> Global___Attached: ...

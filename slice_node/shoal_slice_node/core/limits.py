@@ -628,10 +628,10 @@ PAGE_MEMBERS_MIN: Final = 256
 LIST_CHANGED_PER_STEP_MAX: Final = 1_000
 LIST_NAMES_PER_STEP_MAX: Final = 200
 LIST_MEMBERS_PER_STEP_MAX: Final = 256
-LIST_RANGES_PER_STEP_MAX: Final = 64
+LIST_RANGES_COST_PER_STEP_MAX: Final = 192
 LIST_BINDINGS_PER_STEP_MAX: Final = 64
-"""Items that one step of a list looks at, by how much each costs (a binding and a range may take reads of a log). Then
-messages get their turn. A step takes about 1 ms."""
+"""Items that one step of a list looks at, by how much each costs (a binding may take reads of a log; a partition costs
+1, and 1 for each of its names). Then messages get their turn. A step takes about 1 ms."""
 
 # Memory.
 

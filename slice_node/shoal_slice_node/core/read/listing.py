@@ -26,7 +26,7 @@ from shoal_slice_node.core.limits import (
     LIST_CHANGED_PER_STEP_MAX,
     LIST_MEMBERS_PER_STEP_MAX,
     LIST_NAMES_PER_STEP_MAX,
-    LIST_RANGES_PER_STEP_MAX,
+    LIST_RANGES_COST_PER_STEP_MAX,
     WALKED_RANGES_PER_STEP,
 )
 from shoal_slice_node.core.ranges import Ranges
@@ -83,11 +83,14 @@ def _list_names(
     width, listed = len(ranges[0]) if ranges else 0, frozenset(ranges)
     sources = [_Source(names, None) for names in (yield from _changed_names(rows, width, prefix, after))]
     batch = max(2, 2 * limit // max(1, len(ranges)))
-    for number, range_prefix in enumerate(ranges, 1):
+    cost = 0
+    for range_prefix in ranges:
         names = _names_below(rows, range_prefix, prefix, after, batch)
         if names:
             sources.append(_Source(names, range_prefix if len(names) == batch else None))
-        if number % LIST_RANGES_PER_STEP_MAX == 0:
+        cost += 1 + len(names)
+        if cost >= LIST_RANGES_COST_PER_STEP_MAX:
+            cost = 0
             yield
     heads = [(source.names[0], index) for index, source in enumerate(sources)]
     heapq.heapify(heads)
