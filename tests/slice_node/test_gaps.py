@@ -7,12 +7,7 @@ import pytest
 from shoal_contract.errors import Conflict
 from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.dispatch import gaps
-from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.dispatch.unsent import unsent
-from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.read.reading import describe_key, describe_queue
 
 from .core_driver import CoreDriver, acks, bind, configure, declare, drop_if, publish, purge, unbind
@@ -296,23 +291,33 @@ def test_what_a_session_had_that_has_just_ended_is_a_gap_for_the_next(core: Core
     assert told(core) == [(1, 2)]
 
 
-def test_what_a_session_was_not_sent_is_listed_once_however_much_it_is(
-    core: CoreDriver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    listed: list[object] = []
-
-    def listing(holder: Attachment, stream: Stream) -> Ranges | None:
-        listed.append(holder)
-        return unsent(holder, stream)
-
-    monkeypatch.setattr(gaps, "unsent", listing)  # The compiled core calls its own: there this shows nothing.
-    core.change(configure("k", KeyOptions(capacity_messages=200, policy="drop_oldest")))
-    sessions = [core.session() for _ in range(2)]
-    for session in sessions:
-        core.attach(session, "q", messages=200)
-    fill(core, 200)
+@pytest.mark.parametrize("how", ["closes", "detaches", "gives back", "nacks"])
+def test_what_was_sent_and_comes_back_after_the_key_dropped_it_is_a_gap(core: CoreDriver, how: str) -> None:
+    """It was done without a word as its consumer had it, though no program had been given it."""
+    core.change(configure("k", KeyOptions(capacity_messages=30, policy="drop_oldest")))
+    first = core.session()
+    core.attach(first, "q", messages=10)
+    fill(core, 30)
+    assert offsets(core, first) == [*range(1, 11)]
+    core.ack(first, "k", 1, 7)
+    fill(core, 30, 31)
+    core.pump()
+    assert offsets(core, first) == [*range(31, 37)] and told(core) == [(11, 31)]
+    core.ack(first, "k", 7, 8)
+    core.flush()
+    if how == "closes":
+        core.dispatcher.close(first)
+    elif how == "detaches":
+        core.dispatcher.detach(first, 1)
+    else:
+        attachment = first.attachments[1]
+        core.dispatcher.stop(first, 1)
+        key_id = next(iter(attachment.feed.streams))
+        core.dispatcher.nack(attachment, key_id, 8, 11, 0, how == "gives back")
     core.settle()
-    assert all(len(session.waiting) > 20 for session in sessions)
-    core.change(publish("k", *[b"new"] * 199))
+    second = core.session()
+    core.attach(second, "q", messages=1000)
     core.settle()
-    assert len(listed) <= len(sessions)
+    assert offsets(core, second) == [*range(31 if how in ("closes", "detaches") else 37, 61)]
+    assert told(core) == [(8, 11)]
+    core.check()

@@ -211,6 +211,9 @@ def test_a_puller_whose_messages_are_gone_is_forgotten(goes: Callable[[Driver], 
     core.ack(session, "k", got[0], got[-1] + 1)
     core.dispatcher.close(session)
     core.settle()
+    assert puller.pullers, "it has the message until its lease is over"
+    core.wait(3_600_000)
+    core.settle()
     assert not core.dispatcher.feeds and not puller.pullers
     core.wait(6_000)
     assert [body for _, _, body in core.take(attached(core, queue="reader"))] == [b"bye"]

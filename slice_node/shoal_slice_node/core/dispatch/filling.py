@@ -92,8 +92,17 @@ def fill(
         stream.forget_returned()
         return True
     key = found[1]
-    if stream.cursor < key.low and not _pass_below(registry, stream, key, pick, give, budget, lease_of):
-        return False
+    low = min(key.low, stream.end or key.low)
+    if stream.lacks_below(low):
+        why = DROPPED if key.options.drops_oldest else EXPIRED
+        passed = pass_over(registry, stream, stream.cursor, low, why, pick, budget.telling(give), lease_of)
+        if passed is Passed.NO_ROOM:
+            budget.looks -= 1
+            return False
+        if passed is Passed.OVER:
+            budget.given += 1
+            budget.rows -= 1
+        stream.note_passed(low)
     rows = LogRows(state.tables.log, key)
     filling = _Filling(registry, rows, stream, key, pick, give, budget, lease_of, give_run)
     if stream.messages_allowed > 0:
@@ -104,23 +113,6 @@ def fill(
     filling.count_reading()
     budget.looks -= 1
     return caught_up
-
-
-def _pass_below(
-    registry: Registry, stream: Stream, key: KeyRow, pick: Pick, give: Give, budget: Budget, lease_of: LeaseOf
-) -> bool:
-    """Passes over what the key does not keep any more. Returns False if a consumer is to be told and none has room."""
-    low = min(key.low, stream.end or key.low)
-    if stream.cursor < low:
-        why = DROPPED if key.options.drops_oldest else EXPIRED
-        passed = pass_over(registry, stream, stream.cursor, low, why, pick, budget.telling(give), lease_of)
-        if passed is Passed.NO_ROOM:
-            budget.looks -= 1
-            return False
-        if passed is Passed.OVER:
-            budget.given += 1
-            budget.rows -= 1
-    return True
 
 
 class _Filling:

@@ -19,9 +19,7 @@ from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import GAP
-from shoal_slice_node.core.dispatch.unsent import unsent
 from shoal_slice_node.core.limits import GAPS_AT_ONCE_MAX
-from shoal_slice_node.core.ranges import Ranges
 
 LeaseOf = Callable[[Attachment], Lease | None]
 """Returns the lease under which the attachment gets the next part; None: it has it until its session ends."""
@@ -35,10 +33,10 @@ class Passed(Enum):
 
     NO_ROOM = 0
     """A consumer is to be told, and none has room: all is as before."""
-    ON_THEIR_WAY = 1
-    """All of them wait to be sent, or are done: nothing has changed."""
+    OUT = 1
+    """All of them are out, or done."""
     OVER = 2
-    """Some are done now, or a consumer is told."""
+    """A consumer is told of some."""
 
 
 DROPPED: Final[int] = wire.GAP_REASON_DROPPED
@@ -55,8 +53,8 @@ def pass_over(
     tell: Tell,
     lease_of: LeaseOf,
 ) -> Passed:
-    """Passes over first <= o < to. Messages that consumers were sent are done: they know them. Those that wait to be
-    sent stay out, as they still come. Of all others, one consumer is told."""
+    """Passes over first <= o < to. What is out stays out: consumers have it, or it still comes; if it comes back, it is
+    passed over then. Of all others, one consumer is told."""
     lost = stream.undelivered(first, to)
     attachment = pick() if lost else None
     if lost and attachment is None:
@@ -65,7 +63,6 @@ def pass_over(
     stream.forget_returned(first, to)
     if stream.next < to:
         stream.give_on_from(to)
-    ended = _end_sent(registry, stream, first, to)
     if attachment is not None:
         lease = lease_of(attachment)
         for low, high in lost:
@@ -76,30 +73,7 @@ def pass_over(
             lost[GAPS_AT_ONCE_MAX - 1 :] = [(lost[GAPS_AT_ONCE_MAX - 1][0], to)]
         for low, high in lost:
             tell(stream, attachment, _gap(stream.key, low, high, why))
-    return Passed.OVER if ended or lost else Passed.ON_THEIR_WAY
-
-
-def _end_sent(registry: Registry, stream: Stream, first: int, to: int) -> bool:
-    """Notes that what sessions were sent of first <= o < to is done. Returns whether there was any. What a session was
-    not sent is listed once for all its stretches: there may be thousands. What one has out that has left is on its way
-    back, and then passed over like what was never out."""
-    ended = False
-    not_sent: dict[Attachment, Ranges | None] = {}
-    for holder, low, high in stream.held(first, to):
-        if not holder.attached:
-            continue
-        if holder not in not_sent:
-            not_sent[holder] = unsent(holder, stream)
-        waiting = not_sent[holder]
-        for begin, end in [(low, high)] if waiting is None else waiting.gaps(low, high):
-            ended = True
-            stream.settle(holder, begin, end)
-    for holder in not_sent:
-        registry.has_room_again(holder.session)
-        registry.end_pull_without_messages(holder)
-    if ended:
-        registry.note_done(stream)
-    return ended
+    return Passed.OVER if lost else Passed.OUT
 
 
 def _gap(key: bytes, first: int, to: int, why: int) -> ChunkPart:

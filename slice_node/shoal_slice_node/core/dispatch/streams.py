@@ -1,4 +1,7 @@
-"""Tracks one binding of a consumed queue: what of its key's log is done, out, to be given again, and next."""
+"""Tracks one binding of a consumed queue: what of its key's log is done, out, to be given again, and next.
+
+Long because each offset is in exactly one of these, and all that moves one from here to there stands in one class.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +29,9 @@ class Stream:
 
     `acks_under_way`: the number of records with acks of this stream that are not applied yet. `end` 0: still bound.
     `lagging`: it is in its feed's `lagging`. `marked`: offsets below it were delivered before. `parcel`: the number of
-    the last parcel that this stream is in; it joins no parcel with a lower number, as that one leaves earlier. Another
-    module that writes fields: growing.py, where a chunk is given to many streams.
+    the last parcel that this stream is in; it joins no parcel with a lower number, as that one leaves earlier.
+    `passed`: what is not kept below it was told, or is out. Another module that writes fields: growing.py, where a
+    chunk is given to many streams.
     """
 
     __slots__ = (
@@ -46,6 +50,7 @@ class Stream:
         "out",
         "out_messages",
         "parcel",
+        "passed",
         "resting",
         "returned",
     )
@@ -61,6 +66,7 @@ class Stream:
         self.lagging = False
         self.marked = 0
         self.parcel = 0
+        self.passed = 0
         self.done = done
         self.out: list[Out] = []
         self.out_messages = 0
@@ -126,6 +132,17 @@ class Stream:
             self.returned[0] = Returned(offset, to, times)
         else:
             del self.returned[0]
+
+    def lacks_below(self, low: int) -> bool:
+        """Returns whether something below `low`, which the key does not keep any more, is neither done, nor told, nor
+        out."""
+        if self.cursor >= low:
+            return False
+        return self.passed < low or (self.returned is not None and self.returned[0].first < low)
+
+    def note_passed(self, low: int) -> None:
+        """Notes that a consumer was told of all below `low` that is not kept, but for what is out."""
+        self.passed = low
 
     def forget_returned(self, first: int = 0, to: int = 1 << 64) -> None:
         """Notes that nothing of first <= o < to is to be given again: it is gone, or done."""
