@@ -15,6 +15,7 @@ from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.unsent import unsent
@@ -134,10 +135,7 @@ class AcksInFlight:
                 registry.returns.not_sent(stream, back)
             else:
                 registry.returns.came_back(stream, back, Reason.NACK, attachment.session, delay_ms)
-            registry.end_pull_without_messages(attachment)
-            registry.wake(feed)
-            registry.has_room_again(attachment.session)
-            registry.forget_if_idle(feed)
+            after_release(registry, feed, attachment)
         return 1 + looked_at // DONE_RANGES_PER_COST
 
     def acked_by_change(self, acked: AckedByChange) -> None:

@@ -12,6 +12,7 @@ from shoal_slice_node.core.dispatch.attaching import Attaching
 from shoal_slice_node.core.dispatch.growing import Growing
 from shoal_slice_node.core.dispatch.loading import add_stream
 from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import DISSOLVED_AT_ONCE_MAX
 
@@ -132,5 +133,4 @@ class Applying:
             return
         for attachment in [puller for puller in feed.pullers.values() if not puller.messages]:
             self._registry.end_pull(attachment)
-        self._registry.wake(feed)
-        self._registry.forget_if_idle(feed)
+        after_release(self._registry, feed)

@@ -18,6 +18,7 @@ from shoal_slice_node.core.dispatch.exclusive import Exclusive
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.loading import load_streams
 from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.unsent import split, unsent
@@ -181,8 +182,7 @@ class Attaching:
         """Takes back what the attachment has out, to be given again."""
         feed = attachment.feed
         if not attachment.messages and len(feed.streams) <= INLINE_STREAMS_MAX:
-            self._registry.wake(feed)
-            self._registry.forget_if_idle(feed)
+            after_release(self._registry, feed)
             return
         feed.begin_leave()
         self.returning.append((attachment, iter(list(feed.streams.values()) if attachment.messages else ())))
@@ -211,8 +211,7 @@ class Attaching:
                 if kept:
                     self._registry.returns.not_sent(stream, kept)
                 self._registry.has_room_again(attachment.session)
-        self._registry.wake(feed)
-        self._registry.forget_if_idle(feed)
+        after_release(self._registry, feed)
 
     def close(self, session: Session) -> None:
         """Ends a session's consumption: it is given nothing more. Requests of it that are still on their way here have

@@ -20,6 +20,7 @@ from shoal_slice_node.core.apply.effects import Retried
 from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.deciding import Deciding
+from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import GAP, Resting, Returned
 from shoal_slice_node.core.limits import (
@@ -154,8 +155,7 @@ class Returns:
             return
         stream.give_again([Returned(resting.first, resting.to, resting.times)])
         feed.set_lagging(stream)
-        self._registry.wake(feed)
-        self._registry.forget_if_idle(feed)
+        after_release(self._registry, feed)
 
     # Records.
 
@@ -190,8 +190,7 @@ class Returns:
         else:
             stream.give_again([back])
             feed.set_lagging(stream)
-            self._registry.wake(feed)
-        self._registry.forget_if_idle(feed)
+        after_release(self._registry, feed)
 
     def _cut(self, stream: Stream, first: int, to: int, done: bool) -> int:
         """Ends the rest of first <= o < to; other parts of their stretches rest on. `done`: the stream does not know

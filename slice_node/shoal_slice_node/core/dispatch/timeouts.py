@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.dispatch.leases import Lease
 from shoal_slice_node.core.dispatch.pausing import pause
+from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Returned
 from shoal_slice_node.core.dispatch.unsent import split, withdraw
@@ -66,8 +67,7 @@ class Timeouts:
                     registry.end_pull_without_messages(attachment)
                 break
             cost += step
-        registry.wake(feed)
-        registry.forget_if_idle(feed)
+        after_release(registry, feed)
         return cost
 
     def _steps(self, lease: Lease) -> Iterator[int]:
