@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Annotated, Any, Final
 
+from fastapi._compat import ModelField
 from fastapi.routing import APIRoute
 from pydantic import BeforeValidator, FailFast, Field
 from pydantic_core import PydanticCustomError
@@ -19,7 +20,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from shoal_contract.errors import Malformed, TooLarge
-from shoal_ops.http import limits
+from shoal_ops.http import limits, problem
+from shoal_ops.http.large_work import cost_of
 from shoal_runtime.http.problem import Refused
 
 FIRST: Final = FailFast()
@@ -66,12 +68,14 @@ def shown(name: str) -> str:
     return name[:100].encode("utf-8", "replace").decode()
 
 
-def check_json(body: bytes) -> None:
-    """Refuses a body that holds more than BODY_VALUES_MAX values, without parsing it. Raises Refused."""
+def check_json(body: bytes) -> int:
+    """Refuses a body that holds more than BODY_VALUES_MAX values, without parsing it. Returns how many it holds at
+    most. Raises Refused."""
     if json.detect_encoding(body) not in ("utf-8", "utf-8-sig"):
         raise Refused(Malformed("the body is not JSON in UTF-8", subject="body"))
-    if _values(body) <= limits.BODY_VALUES_MAX:
-        return  # Counted with what looks like values in texts.
+    most = _values(body)  # Counted with what looks like values in texts.
+    if most <= limits.BODY_VALUES_MAX:
+        return most
     plain = body.replace(b"\\\\", b"").replace(b'\\"', b"")
     # Two texts, a name and a value, belong to one value at most: what is left out of count is too much anyway.
     count = _values(_STRING.sub(b"", plain, 2 * limits.BODY_VALUES_MAX + 1))
@@ -84,6 +88,7 @@ def check_json(body: bytes) -> None:
                 value=count,
             )
         )
+    return count
 
 
 def _values(text: bytes) -> int:
@@ -92,20 +97,36 @@ def _values(text: bytes) -> int:
 
 
 class _BoundedRequest(Request):
+    def __init__(self, request: Request, field: ModelField | None) -> None:
+        super().__init__(request.scope, request.receive)
+        self._field = field
+
     async def json(self) -> Any:
-        """Returns what the body holds, as Starlette does. Raises Refused where it holds too much."""
+        """Returns what the body holds: as Starlette does, or, of a large body, the checked form itself, which FastAPI
+        takes as it is. Raises Refused where it holds too much, or does not fit the form."""
         if not hasattr(self, "_json"):
-            check_json(await self.body())
-        return await super().json()
+            body = await self.body()
+            cost = cost_of(check_json(body), len(body))
+            self._json = await self.app.state.gateway.large_work.do(self.scope, cost, lambda: self._read(body, cost))
+        return self._json
+
+    def _read(self, body: bytes, cost: int) -> Any:
+        found = json.loads(body)
+        if self._field is None or cost <= limits.SMALL_WORK_VALUES:
+            return found  # FastAPI checks it.
+        form, errors = self._field.validate(found, {}, loc=("body",))
+        if errors:
+            raise Refused(problem.of_validation(errors[0], self.headers))
+        return form
 
 
 class BoundedRoute(APIRoute):
-    """Is an operation that refuses a body of too many values before it parses it."""
+    """Is an operation that refuses a body of too many values before it parses it, and reads a large one in a thread."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
 
         async def bounded(request: Request) -> Response:
-            return await handle(_BoundedRequest(request.scope, request.receive))
+            return await handle(_BoundedRequest(request, self.body_field))
 
         return bounded

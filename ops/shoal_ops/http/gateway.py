@@ -16,6 +16,7 @@ from shoal_contract.names import direct_key
 from shoal_contract.partition_hash import partition_of
 from shoal_ops.http import limits
 from shoal_ops.http.arrivals import Arrivals
+from shoal_ops.http.large_work import LargeWork
 from shoal_ops.http.metrics import Metrics
 from shoal_ops.http.push import Push
 from shoal_ops.http.samples import Sampler
@@ -43,6 +44,7 @@ class Gateway:
         self.pulls = Takes(limits.PULLS_MAX, limits.WAITING_PULLS_MAX, lambda: self.has_room())
         self.peeks = Takes(limits.PEEKS_MAX, limits.WAITING_PEEKS_MAX, lambda: self.has_room())
         self.lists = Takes(limits.LISTS_MAX, limits.WAITING_LISTS_MAX, lambda: self.has_room())
+        self.large_work = LargeWork()
         self.sampler = Sampler(self.admin)
         self.sweeper = Sweeper(shoal.Parts(broker))
         self.stopping = False
@@ -57,6 +59,7 @@ class Gateway:
         metrics.watch("shoal_admin_watches", "Watches open now.", lambda: len(self.watches))
         metrics.watch("shoal_admin_stream_held_bytes", "What they have to write.", lambda: self.push.held_bytes)
         metrics.watch("shoal_admin_waiting_pulls", "Long polls that wait now.", lambda: len(self.arrivals))
+        metrics.watch("shoal_admin_large_work", "Large bodies that wait or are read.", lambda: len(self.large_work))
         swept = self.sweeper.figures
         metrics.count("shoal_admin_swept_parts", "Parts of queues that were looked at.", lambda: swept.looked)
         metrics.count(
@@ -113,6 +116,7 @@ async def open_gateway(
             gateway.stop()
             await gateway.push.stop()
             await gateway.watches.stop()
+            gateway.large_work.stop()
 
 
 async def of(request: Request) -> Gateway:

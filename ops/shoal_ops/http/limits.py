@@ -20,7 +20,28 @@ not fill the memory."""
 
 BODY_VALUES_MAX: Final = 60_000
 """The values in one request's body, counted before it is parsed: 10,000 acks and 10,000 ranges fit. Parsing and
-checking so many takes 10 ms, in which nothing else is answered."""
+checking so many takes 40 ms of a thread."""
+
+SMALL_WORK_VALUES: Final = 500
+"""A body of no more values than this, with a value for each KiB, is parsed and checked at once, in the loop: 1 to 2 ms.
+What is larger is done in a thread."""
+
+LARGE_WORK_MAX: Final = 2
+"""Large bodies whose turn it is: one is worked on, and the next is ready when it is done."""
+
+WAITING_LARGE_WORK_MAX: Final = 200
+"""Large bodies that wait for their turn: 4 s, at 20 ms for each."""
+
+STEP_VALUES: Final = 50
+"""Steps of a transaction, messages to different keys, or their outcomes, that are taken in one step of the loop: 20 to
+40 us each."""
+
+ACKS_PER_STEP: Final = 1_000
+"""Acks and nacks that are handed to the client library in one step of the loop: 4 us each."""
+
+SWITCH_S: Final = 0.001
+"""How long the thread of large bodies keeps Python's global lock while the loop waits for it. A request takes some ten
+turns of the loop; with Python's default of 5 ms each of them would take as long beside a large body."""
 
 REQUESTS_MAX: Final = 1_000
 """Requests being answered at once, long polls included. Above this, callers are asked to slow down."""
@@ -211,6 +232,7 @@ SAMPLE_DEADLINE_S: Final = 4.0
 assert BODY_BYTES_MAX > CHUNK_BYTES_MAX * 4 / 3
 assert HEAD_BYTES_MAX > LOCATE_KEYS_MAX * 100
 assert PAGE_DEFAULT <= PAGE_MAX
+assert SMALL_WORK_VALUES < BODY_VALUES_MAX
 assert KEYS_PER_CALL_MAX <= FRAME_OPERATIONS_MAX
 assert LEASE_MS_DEFAULT <= LEASE_MS_MAX
 assert PULL_MESSAGES_DEFAULT <= PULL_MESSAGES_MAX

@@ -49,7 +49,7 @@ class Form(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _has_only_known_fields(cls, given: Any) -> Any:
-        return check_fields(given, cls.model_fields)
+        return check_fields(given, cls.__pydantic_fields__)
 
 
 class QueueOptions(Form):
@@ -215,8 +215,8 @@ class Offsets(BaseModel):
 class MessageBody(Form):
     body: Annotated[str | None, Field(max_length=BODY_BYTES_MAX, description="text")] = None
     body_base64: Annotated[str | None, Field(max_length=BODY_BASE64_MAX, description="bytes, in base64")] = None
-    headers: HeaderTexts = {}
-    headers_base64: HeaderTexts = {}
+    headers: HeaderTexts = Field(default_factory=dict)  # A default of {} would be copied at a fourth of a form's cost.
+    headers_base64: HeaderTexts = Field(default_factory=dict)
 
 
 NotBefore = Annotated[

@@ -51,12 +51,16 @@ def _allowed(request: Request) -> list[str]:
 async def answer_validation(request: Request, error: Exception) -> JSONResponse:
     """Answers with the first thing that is wrong and its place in the request."""
     assert isinstance(error, RequestValidationError)
-    first = error.errors()[0]
-    place = ".".join(str(part) for part in first["loc"])
-    problem = _sentence(first, place)[:1000]
-    if place == "body" and "json" not in request.headers.get("content-type", ""):
+    return answer(of_validation(error.errors()[0], request.headers))
+
+
+def of_validation(found: Mapping[str, Any], headers: Mapping[str, str]) -> errors.Malformed:
+    """Returns what pydantic found, and its place in the request, as an error."""
+    place = ".".join(str(part) for part in found["loc"])
+    problem = _sentence(found, place)[:1000]
+    if place == "body" and "json" not in headers.get("content-type", ""):
         problem = "the body is not taken as JSON without the header Content-Type: application/json"
-    return answer(errors.Malformed(problem, subject=place[:300]))
+    return errors.Malformed(problem, subject=place[:300])
 
 
 def _sentence(found: Mapping[str, Any], place: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Header, Query, Request, Response
@@ -50,8 +50,7 @@ async def publish_batch(
     idempotency_key: IdempotencyKey = None,
 ) -> models.Receipt:
     """Publishes messages to one key, all or none, at consecutive offsets from the receipt's."""
-    bodies = [messages.body_of(one.body, one.body_base64) for one in batch.messages]
-    headers = [messages.headers_of(one.headers, one.headers_base64) for one in batch.messages]
+    bodies, headers = await gateway.large_work.do(request.scope, len(batch.messages), lambda: _parts_of(batch))
     await let_go(request, batch.messages)
     receipt = await gateway.broker.publish_many(
         key,
@@ -73,21 +72,12 @@ async def publish_many(
     """Publishes messages to many keys, in order, each by itself; one outcome for each. Bad input publishes nothing."""
     if idempotency_key is not None:
         raise Malformed("Idempotency-Key is for publishes to one key: send these one by one", subject="idempotency-key")
-    checked = [
-        (
-            names.given("key", one.key, one.key_encoded),
-            messages.body_of(one.body, one.body_base64),
-            messages.headers_of(one.headers, one.headers_base64),
-            one.mandatory,
-            time_of(one.not_before_ms),
-            one.live,
-            seconds_of(one.ttl_ms),
-        )
-        for one in many.messages
-    ]
+    values = sum(1 + len(one.headers) + len(one.headers_base64) for one in many.messages)
+    checked = await gateway.large_work.do(request.scope, values, lambda: _singles_of(many))
     await let_go(request, many.messages)
     receipts: list[asyncio.Future[shoal.Receipt] | ShoalError] = []
-    for key, body, headers, mandatory, not_before, live, ttl in checked:
+    for number, (key, body, headers, mandatory, not_before, live, ttl) in enumerate(checked):
+        await between_steps(number)
         try:
             receipt = await gateway.broker.publish_soon(
                 key, body, headers=headers, mandatory=mandatory, not_before=not_before, live=live, ttl=ttl
@@ -95,7 +85,10 @@ async def publish_many(
             receipts.append(receipt)
         except ShoalError as error:
             receipts.append(error)
-    outcomes = [await _outcome(gateway, receipt) for receipt in receipts]
+    outcomes = []
+    for number, answer in enumerate(receipts):
+        await between_steps(number)
+        outcomes.append(await _outcome(gateway, answer))
     return models.Outcomes(published=sum(one.receipt is not None for one in outcomes), outcomes=outcomes)
 
 
@@ -139,17 +132,19 @@ async def pull(request: Request, gateway: TheGateway, queue: QueueName, wanted: 
 
 
 @router.post("/v1/queues/{queue}/acks", status_code=204, response_class=Response)
-async def ack(gateway: TheGateway, queue: QueueName, acks: models.Acks) -> None:
+async def ack(request: Request, gateway: TheGateway, queue: QueueName, acks: models.Acks) -> None:
     """Acks messages of the queue, whether a pull or a stream got them, here or through another gateway. A message that
     is not given out now stays as it is."""
-    await gateway.leases.ack(queue, done_of(acks))
+    for part, deadline_s in _in_parts(await _named(request, gateway, acks)):
+        await gateway.leases.ack(queue, part, deadline_s=deadline_s)
 
 
 @router.post("/v1/queues/{queue}/nacks", status_code=204, response_class=Response)
-async def nack(gateway: TheGateway, queue: QueueName, nacks: models.Nacks) -> None:
+async def nack(request: Request, gateway: TheGateway, queue: QueueName, nacks: models.Nacks) -> None:
     """Gives messages of the queue back, whether a pull or a stream got them, here or through another gateway: they are
     delivered again, at once or after a delay. A message that is not given out now stays as it is."""
-    await gateway.leases.nack(queue, done_of(nacks), delay_s=nacks.delay_ms / 1000)
+    for part, deadline_s in _in_parts(await _named(request, gateway, nacks)):
+        await gateway.leases.nack(queue, part, delay_s=nacks.delay_ms / 1000, deadline_s=deadline_s)
 
 
 @router.get(
@@ -246,6 +241,50 @@ async def let_go(request: Request, forms: list[Any]) -> None:
     parsed = await request.json()  # Returns what is parsed already.
     if isinstance(parsed, dict):
         parsed.clear()
+
+
+async def between_steps(number: int) -> None:
+    """Lets other requests go between the steps in which many things are taken. `number`: how many are taken so far."""
+    if number and number % limits.STEP_VALUES == 0:
+        await asyncio.sleep(0)
+
+
+async def _named(request: Request, gateway: Gateway, acks: models.Acks) -> list[shoal.Done]:
+    values = len(acks.ids) + len(acks.ranges)
+    return await gateway.large_work.do(request.scope, values, lambda: done_of(acks))
+
+
+def _in_parts(done: list[shoal.Done]) -> Iterator[tuple[list[shoal.Done], float]]:
+    """Yields what acks name in parts, each with the seconds that are left for it."""
+    clock = asyncio.get_running_loop().time
+    end = clock() + limits.DEADLINE_S
+    for start in range(0, len(done), limits.ACKS_PER_STEP):
+        yield done[start : start + limits.ACKS_PER_STEP], max(end - clock(), limits.LAST_WORDS_S)
+
+
+def _parts_of(batch: models.PublishBatch) -> tuple[list[bytes], list[dict[str, bytes] | None]]:
+    """Returns the bodies and the headers of a batch. Raises Malformed."""
+    bodies = [messages.body_of(one.body, one.body_base64) for one in batch.messages]
+    return bodies, [messages.headers_of(one.headers, one.headers_base64) for one in batch.messages]
+
+
+_Single = tuple[bytes, bytes, dict[str, bytes] | None, bool, float | None, bool, float | None]
+
+
+def _singles_of(many: models.PublishMany) -> list[_Single]:
+    """Returns the messages to different keys as the client takes them. Raises Malformed, InvalidName."""
+    return [
+        (
+            names.given("key", one.key, one.key_encoded),
+            messages.body_of(one.body, one.body_base64),
+            messages.headers_of(one.headers, one.headers_base64),
+            one.mandatory,
+            time_of(one.not_before_ms),
+            one.live,
+            seconds_of(one.ttl_ms),
+        )
+        for one in many.messages
+    ]
 
 
 def time_of(unix_ms: int) -> float | None:

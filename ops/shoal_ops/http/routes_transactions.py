@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 
 from fastapi import APIRouter, Request
 
 import shoal
-from shoal_contract.errors import Malformed
-from shoal_ops.http import messages, models, names
+from shoal_contract.errors import Malformed, check_at_most
+from shoal_ops.http import limits, messages, models, names
 from shoal_ops.http import models_transactions as forms
 from shoal_ops.http.bounded_json import BoundedRoute
 from shoal_ops.http.parameters import TheGateway
-from shoal_ops.http.routes_messages import done_of, let_go, receipt_of, seconds_of, time_of
+from shoal_ops.http.routes_messages import between_steps, done_of, let_go, receipt_of, seconds_of, time_of
 from shoal_ops.http.routes_queues import offsets_of, start_of
 
 router = APIRouter(tags=["transactions"], route_class=BoundedRoute)
@@ -29,16 +29,46 @@ async def transact(request: Request, gateway: TheGateway, wanted: forms.Transact
     step is refused, the answer is its problem, nothing is done, and no part of it is seen. A queue that is declared
     needs the tag in its name, too; queues that are only bound may have their home anywhere.
     """
+    acks = [step.ack for step in wanted.steps if step.ack is not None]
+    values = sum(len(one.ids) + len(one.ranges) for one in acks)
+    acked = await gateway.large_work.do(request.scope, values, lambda: iter(_merged(acks)))
     answers: list[Answer] = []
     async with gateway.broker.transaction() as transaction:
         for number, step in enumerate(wanted.steps):
-            answers.append(_take(gateway, transaction, number, step))
+            await between_steps(number)
+            answers.append(_take(gateway, transaction, number, step, acked))
         await let_go(request, wanted.steps)
     return forms.Committed(steps=[answer() for answer in answers])
 
 
-def _take(gateway: TheGateway, transaction: shoal.Transaction, number: int, step: forms.Step) -> Answer:
-    """Adds a step. Raises Malformed, InvalidName, TooLarge, CrossSlice."""
+def _merged(acks: Sequence[forms.AckStep]) -> list[list[shoal.Done]]:
+    """Returns what each of these steps acks, sorted, without overlaps. The library adds range after range, which takes
+    time in the square of their number: so it is given no more of them than a transaction may have.
+
+    Raises Malformed, InvalidName, OutOfRange, TooLarge.
+    """
+    found = []
+    for step in acks:
+        merged: list[shoal.Done] = []
+        for one in sorted(done_of(step)):
+            if merged and (last := merged[-1]).key == one.key and one.first <= last.end:
+                merged[-1] = last._replace(end=max(last.end, one.end))
+            else:
+                merged.append(one)
+        found.append(merged)
+    count = sum(map(len, found))
+    check_at_most("ranges of offsets that a transaction acks", count, limits.TRANSACTION_STEPS_MAX)
+    return found
+
+
+def _take(
+    gateway: TheGateway,
+    transaction: shoal.Transaction,
+    number: int,
+    step: forms.Step,
+    acked: Iterator[list[shoal.Done]],
+) -> Answer:
+    """Adds a step. `acked`: what the next step that acks names. Raises Malformed, InvalidName, TooLarge, CrossSlice."""
     given = [name for name in forms.Step.model_fields if getattr(step, name) is not None]
     if len(given) != 1:
         what = " and ".join(given) or "nothing"
@@ -61,7 +91,7 @@ def _take(gateway: TheGateway, transaction: shoal.Transaction, number: int, step
     if step.publish is not None:
         return _publish(gateway, transaction, step.publish)
     assert step.ack is not None
-    done = done_of(step.ack)
+    done = next(acked)
     if not done:
         raise Malformed(f"step {number} acks no message: give ids or ranges", subject=f"steps.{number}")
     transaction.ack_done(_queue(step.ack), done)

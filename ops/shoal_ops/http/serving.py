@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -53,6 +55,7 @@ async def serve(settings: Settings, stop: Stopping, on_ready: Callable[[Ready], 
         gateway.is_leaving = lambda: stop.asked
         gate = new_application(gateway, settings.token)
         gateway.has_room = main.has_room
+        _be_fair()
         gateway.metrics.watch("shoal_admin_connections", "HTTP connections open now.", lambda: len(main.connections))
         gateway.metrics.watch("shoal_admin_body_bytes", "Bodies under way.", lambda: gate.guard.bodies.held_bytes)
         gateway.metrics.watch("shoal_admin_unread_bytes", "Unread answers.", lambda: main.connections.held_bytes)
@@ -68,6 +71,14 @@ async def serve(settings: Settings, stop: Stopping, on_ready: Callable[[Ready], 
         for server in servers:
             server.stop()
         await asyncio.wait(serving, timeout=2 * limits.STOP_S)
+
+
+def _be_fair() -> None:
+    """Sets the interpreter for serving: the loop gets its turn soon beside the thread of large bodies, and the garbage
+    collector need not check again what is loaded so far, which takes 30 ms and more."""
+    gc.collect()
+    gc.freeze()
+    sys.setswitchinterval(limits.SWITCH_S)
 
 
 async def _say_ready(main: HttpServer, side: HttpServer | None, on_ready: Callable[[Ready], None]) -> None:

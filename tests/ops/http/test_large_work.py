@@ -1,0 +1,165 @@
+"""Bodies of many values: they are read in a thread, one at a time, connections in turn, and small ones go before."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import threading
+from collections.abc import AsyncIterator, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI, Request
+from starlette.exceptions import HTTPException
+
+from shoal.core.offset_ranges import with_range
+from shoal_contract.errors import ResourceExhausted, TooLarge
+from shoal_ops.http import limits, models, problem, routes_transactions
+from shoal_ops.http.bounded_json import BoundedRoute
+from shoal_ops.http.large_work import LargeWork, cost_of
+from shoal_ops.http.models_transactions import AckStep
+from shoal_ops.http.routes_messages import _in_parts, done_of
+
+LARGE = limits.SMALL_WORK_VALUES + 1
+
+
+def peer(port: int) -> dict[str, Any]:
+    return {"type": "http", "client": ("127.0.0.1", port)}
+
+
+class Told(models.PublishBatch):
+    """A batch that knows the thread in which it was made."""
+
+    _thread: int = 0
+
+    def model_post_init(self, context: Any) -> None:
+        self._thread = threading.get_ident()
+
+
+async def until_waiting(work: LargeWork, count: int) -> None:
+    while len(work) < count:  # noqa: ASYNC110 - a turn of the loop each
+        await asyncio.sleep(0)
+
+
+@pytest.fixture
+def large_work() -> Iterator[LargeWork]:
+    made = LargeWork()
+    yield made
+    made.stop()
+
+
+async def test_small_work_is_done_at_once_and_large_work_in_a_thread(large_work: LargeWork) -> None:
+    here = threading.get_ident()
+    assert await large_work.do(peer(1), LARGE - 1, threading.get_ident) == here
+    assert await large_work.do(peer(1), LARGE, threading.get_ident) != here
+
+
+async def test_connections_have_turns_and_small_work_goes_before(large_work: LargeWork) -> None:
+    go, order = threading.Event(), []
+
+    def held() -> None:
+        go.wait()
+
+    async def work(name: str, port: int, cost: int = LARGE) -> None:
+        await large_work.do(peer(port), cost, lambda: order.append(name))
+
+    first = [asyncio.ensure_future(large_work.do(peer(port), LARGE, held)) for port in (8, 9)]
+    waiting = [asyncio.ensure_future(work(f"a{number}", 1)) for number in range(3)]
+    waiting.append(asyncio.ensure_future(work("b", 2)))
+    await until_waiting(large_work, 6)
+    await work("small", 3, 1)
+    assert order == ["small"]
+    go.set()
+    await asyncio.gather(*first, *waiting)
+    assert order == ["small", "a0", "b", "a1", "a2"]
+    assert len(large_work) == 0
+
+
+async def test_so_many_wait_and_more_are_asked_to_slow_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "WAITING_LARGE_WORK_MAX", 3)
+    bounded, go = LargeWork(), threading.Event()
+    waiting = [asyncio.ensure_future(bounded.do(peer(port), LARGE, go.wait)) for port in range(5)]
+    await until_waiting(bounded, 5)
+    with pytest.raises(ResourceExhausted, match="large bodies"):
+        await bounded.do(peer(9), LARGE, go.wait)
+    go.set()
+    assert await asyncio.gather(*waiting) == [True] * 5
+    bounded.stop()
+
+
+@pytest.fixture
+async def reader(large_work: LargeWork) -> AsyncIterator[httpx.AsyncClient]:
+    """An application with one route, which answers in which thread its body was checked."""
+    application = FastAPI(exception_handlers={HTTPException: problem.answer_http_exception})
+    application.router.route_class = BoundedRoute
+    application.state.gateway = SimpleNamespace(large_work=large_work)
+
+    @application.post("/")
+    async def post(request: Request, batch: Told) -> dict[str, int]:
+        return {"messages": len(batch.messages), "thread": batch._thread}
+
+    transport = httpx.ASGITransport(application)
+    async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+        yield client
+
+
+async def test_a_large_body_is_checked_in_the_thread_and_only_once(reader: httpx.AsyncClient) -> None:
+    here = threading.get_ident()
+    small = (await reader.post("/", json={"messages": [{"body": ""}]})).json()
+    assert small == {"messages": 1, "thread": here}
+    large = (await reader.post("/", json={"messages": [{"body": ""}] * LARGE})).json()
+    assert large["messages"] == LARGE
+    assert large["thread"] != here
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (json.dumps({"messages": [{"body": ""}] * LARGE + [{"no": 1}]}), "the field no is not known here"),
+        (json.dumps({"messages": [{"body": ""}] * LARGE + [{"body": 1}]}), "body.messages.501.body: .*valid string"),
+        (json.dumps([1] * LARGE), "body: .*dictionary"),
+    ],
+)
+async def test_a_large_body_that_does_not_fit_is_refused_as_a_small_one(
+    reader: httpx.AsyncClient, body: str, told: str
+) -> None:
+    answer = await reader.post("/", content=body, headers={"content-type": "application/json"})
+    assert (answer.status_code, answer.json()["title"]) == (400, "Malformed")
+    assert re.search(told, answer.json()["detail"])
+
+
+def test_a_long_text_costs_as_much_as_many_values() -> None:
+    assert cost_of(2, 4 << 20) > limits.SMALL_WORK_VALUES > cost_of(2, 64 << 10)
+
+
+def acks(*ranges: tuple[int, int], key: str = "{r}a") -> AckStep:
+    return AckStep.model_validate(
+        {"queue": "q", "ranges": [{"key": key, "first": first, "end": end} for first, end in ranges]}
+    )
+
+
+def test_the_acks_of_a_transaction_are_merged_before_the_library_gets_them() -> None:
+    """Each range that the library adds is compared with those before it."""
+    most = limits.ACKS_PER_CALL_MAX
+    [backwards, few] = routes_transactions._merged([acks(*((at, at + 1) for at in range(most, 0, -1))), acks((7, 9))])
+    assert [(one.key, one.first, one.end) for one in backwards] == [(b"{r}a", 1, most + 1)]
+    assert with_range((), 7, 9)[0] == ((few[0].first, few[0].end),)
+
+
+def test_more_ranges_than_a_transaction_may_have_are_refused_unmerged() -> None:
+    half = limits.TRANSACTION_STEPS_MAX // 2 + 1
+    steps = [acks(*((2 * at, 2 * at + 1) for at in range(1, half + 1)), key=key) for key in ("{r}a", "{r}b")]
+    with pytest.raises(TooLarge, match="ranges of offsets that a transaction acks: 1002; the limit is 1000"):
+        routes_transactions._merged(steps)
+
+
+async def test_many_acks_are_handed_to_the_library_in_parts() -> None:
+    count = 2 * limits.ACKS_PER_STEP + 1
+    done = done_of(acks(*((at, at + 1) for at in range(1, count + 1))))
+    parts = list(_in_parts(done))
+    assert [len(part) for part, _ in parts] == [limits.ACKS_PER_STEP, limits.ACKS_PER_STEP, 1]
+    assert [one for part, _ in parts for one in part] == done
+    assert all(0 < left_s <= limits.DEADLINE_S for _, left_s in parts)
