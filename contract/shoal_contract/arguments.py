@@ -30,6 +30,7 @@ from shoal_contract.limits import (
     PROCESS_BYTES_MAX,
     PULL_LEASE_MS_MAX,
     TIME_S_MAX,
+    TIME_S_MIN,
     TTL_MS_MAX,
     U32_MAX,
     WINDOW_BYTES_MAX,
@@ -132,7 +133,7 @@ PAGE_ITEMS: Final = Whole("limit", 1, LIST_ITEMS_MAX)
 TTL_MS: Final = Whole("ttl_ms", 0, TTL_MS_MAX)
 TTL_S: Final = Seconds("ttl", TTL_MS_MAX / 1000)
 AGO_S: Final = Seconds("seconds", U32_MAX)
-DELAY_S: Final = Seconds("delay_s", NACK_DELAY_MS_MAX / 1000)
+DELAY_S: Final = Seconds("delay_s", NACK_DELAY_MS_MAX / 1000, zero=True)
 RETRY_AFTER_S: Final = Seconds("retry_after_s", NACK_DELAY_MS_MAX / 1000, zero=True)
 DEADLINE_S: Final = Seconds("deadline_s", DEADLINE_S_MAX)
 TIMEOUT: Final = Seconds("timeout", DEADLINE_S_MAX, zero=True)
@@ -140,7 +141,7 @@ TIMEOUT: Final = Seconds("timeout", DEADLINE_S_MAX, zero=True)
 
 def check_delay_ms(delay_s: object) -> int:
     """Returns the delay of a nack in whole milliseconds, none too short. Raises TypeError, OutOfRange."""
-    return 0 if delay_s == 0 and not isinstance(delay_s, bool) else ceil(DELAY_S.check(delay_s) * 1000)
+    return ceil(DELAY_S.check(delay_s) * 1000)
 
 
 @runtime_checkable
@@ -154,7 +155,8 @@ class ZonedTime(Protocol):
 
 def check_time(name: str, value: object) -> int:
     """Returns an absolute time as Unix time in milliseconds; 0 for None. `value`: a datetime with a time zone, or a
-    number of seconds since 1970. Raises TypeError, OutOfRange (for NaN and infinity too)."""
+    number of seconds since 1970. A time before the year 2000 is refused: it is a number of seconds from now, given by
+    mistake. Raises TypeError, OutOfRange (for NaN and infinity too)."""
     if value is None:
         return 0
     if isinstance(value, ZonedTime):
@@ -163,10 +165,12 @@ def check_time(name: str, value: object) -> int:
         value = value.timestamp()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise TypeError(f"{name} must be a datetime with a time zone, or seconds since 1970, not {_kind(value)}")
-    if not 0 <= value <= TIME_S_MAX:  # NaN fails both comparisons.
+    if not TIME_S_MIN <= value <= TIME_S_MAX:  # NaN fails both comparisons.
         shown = value if isinstance(value, float) or abs(value) < 1 << 64 else "a number beyond all bounds"
-        raise OutOfRange(f"{name} is {shown}; it needs 0 to {TIME_S_MAX} seconds", subject=name, limit=TIME_S_MAX)
-    return max(1, math.ceil(round(value * 1000, 3)))  # Never earlier.
+        problem = f"{name} is {shown}; it is Unix time, not seconds from now: it needs {TIME_S_MIN} to {TIME_S_MAX}"
+        limit = TIME_S_MIN if value < TIME_S_MIN else TIME_S_MAX
+        raise OutOfRange(f"{problem} seconds since 1970", subject=name, limit=limit)
+    return math.ceil(round(value * 1000, 3))  # Never earlier.
 
 
 def check_flag(name: str, value: object) -> bool:

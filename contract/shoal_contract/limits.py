@@ -95,6 +95,10 @@ begins it anew, so longer times would hardly ever be kept."""
 DEADLINE_S_MAX: Final = 604_800
 """The time that a call may wait, in seconds: a week. No outage should last that long, and every timer can hold it."""
 
+TIME_S_MIN: Final = 946_684_800
+"""The smallest absolute time, in seconds since 1970: the beginning of the year 2000. A smaller number is meant as
+seconds from now, or is of another unit."""
+
 TIME_S_MAX: Final = 253_402_300_799
 """The largest absolute time, in seconds since 1970: the end of the year 9999. A larger number is of another unit."""
 

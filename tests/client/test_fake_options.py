@@ -141,7 +141,7 @@ async def test_a_refused_transaction_leaves_no_trace(memory: Memory) -> None:
     assert (await broker.publish("{r}key", b"1")).offset == 1
     with pytest.raises(shoal.Unroutable):
         async with broker.transaction() as tx:
-            tx.publish("{r}key", b"later", not_before=1)
+            tx.publish("{r}key", b"later", not_before=1e9)
             tx.publish("{r}none", b"x", mandatory=True)
     assert (await broker.publish("{r}key", b"2")).offset == 2
     await broker.declare("reader")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from shoal_contract import arguments
 from shoal_contract.arguments import Seconds, Whole
 from shoal_contract.errors import InvalidName, Malformed, OutOfRange, ShoalError, TooLarge
+from shoal_contract.limits import TIME_S_MIN
 
 NUMBERS = [value for value in vars(arguments).values() if isinstance(value, Whole)]
 ANYTHING: st.SearchStrategy[Any] = st.recursive(
@@ -60,7 +61,7 @@ NOON_MS = int(NOON.timestamp()) * 1000
     ("value", "unix_ms"),
     [
         (None, 0),
-        (0, 1),
+        (TIME_S_MIN, TIME_S_MIN * 1000),
         (NOON, NOON_MS),
         (NOON.astimezone(timezone(timedelta(hours=9))), NOON_MS),
         (NOON + timedelta(microseconds=1), NOON_MS + 1),  # Rounded up: never earlier.
@@ -76,6 +77,22 @@ def test_a_time_is_taken_in_two_forms(value: object, unix_ms: int) -> None:
 def test_a_time_is_one_of_this_age(wrong: float) -> None:
     with pytest.raises(OutOfRange, match="not_before"):
         arguments.check_time("not_before", wrong)
+
+
+@pytest.mark.parametrize("wrong", [0, 10, 3600.5, TIME_S_MIN - 1, datetime(1999, 12, 31, tzinfo=UTC)])
+def test_a_time_before_the_year_2000_is_no_time(wrong: datetime | float) -> None:
+    """Other arguments are seconds from now."""
+    told = rf"not_before is .*; it is Unix time, not seconds from now: it needs {TIME_S_MIN} to "
+    with pytest.raises(OutOfRange, match=told) as caught:
+        arguments.check_time("not_before", wrong)
+    assert caught.value.limit == TIME_S_MIN == int(datetime(2000, 1, 1, tzinfo=UTC).timestamp())
+
+
+@pytest.mark.parametrize("wrong", [-1, 86_401, math.nan])
+def test_the_delay_of_a_nack_may_be_none(wrong: float) -> None:
+    assert [arguments.check_delay_ms(value) for value in (0, 0.0, 0.0001, 1.5)] == [0, 0, 1, 1500]
+    with pytest.raises(OutOfRange, match=r"delay_s is .*; it needs 0 up to 86400\.0 seconds"):
+        arguments.check_delay_ms(wrong)
 
 
 @pytest.mark.parametrize("wrong", [True, "2030-01-01", [1], datetime(2030, 1, 1)])

@@ -129,14 +129,16 @@ async def test_what_comes_to_nothing_is_said(cluster: LocalCluster) -> None:
     assert await shoal("publish", "lonely", "x", at=at) == (
         0, "no queue is bound to lonely: the message is not kept\n", ""
     )  # fmt: skip
-    for when in ("2030-12-24T18:00+01:00", "1"):
-        if when == "1":
+    for when in ("2030-12-24T18:00+01:00", "1000000000"):
+        if when == "1000000000":
             assert await shoal("publish", "lonely", "x", "--not-before", when, at=at) == (
                 0, "kept until its time has come: it has no offset yet\n", ""
             )  # fmt: skip
         else:
             code, _, error = await shoal("publish", "lonely", "x", "--not-before", when, at=at)
             assert code == exits.BAD_CALL and "366 days" in error
+    code, _, error = await shoal("publish", "lonely", "x", "--not-before", "10", at=at)
+    assert code == exits.BAD_CALL and "not_before is 10.0; it is Unix time, not seconds from now" in error
     for when in ("tomorrow", "2030-12-24T18:00"):
         assert (await shoal("publish", "lonely", "x", "--not-before", when, at=at))[0] == 2, "as other wrong options"
     assert await shoal("members", "lonely", at=at) == (0, "", "no queue is bound to lonely\n")

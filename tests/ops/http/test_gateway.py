@@ -128,7 +128,7 @@ def test_a_queue_says_farewell(http: httpx.Client) -> None:
 def test_publishes_wait_for_their_time(http: httpx.Client) -> None:
     ok(http.put("/v1/queues/wait-a"))
     ok(http.put("/v1/queues/wait-a/bindings/wait-1"))
-    later, past = int(time.time() * 1000) + 3_600_000, 1
+    later, past = int(time.time() * 1000) + 3_600_000, 1_000_000_000_000
     for not_before_ms in (later, past):
         receipt = ok(http.post("/v1/keys/wait-1/messages", json={"body": "1", "not_before_ms": not_before_ms}))
         assert (receipt["offset"], receipt["queues"], receipt["delayed"]) == (0, 0, True)

@@ -59,6 +59,7 @@ LONG = "n" * 256
         ("DELETE", "/v1/queues/nobody/farewell", None, 404, "NoSuchQueue"),
         ("POST", "/v1/keys/k/messages", {}, 400, "Malformed"),
         ("POST", "/v1/keys/k/messages", {"body": "x", "not_before_ms": -1}, 400, "Malformed"),
+        ("POST", "/v1/keys/k/messages", {"body": "x", "not_before_ms": 10_000}, 400, "OutOfRange"),
         ("POST", "/v1/keys/k/messages", {"body": "x", "not_before_ms": "noon"}, 400, "Malformed"),
         ("POST", "/v1/keys/k/messages", {"body": "x", "not_before_ms": 10**14}, 400, "OutOfRange"),
         ("POST", "/v1/keys/k/messages", {"body": "x", "body_base64": "eA=="}, 400, "Malformed"),
