@@ -22,7 +22,7 @@ from shoal_local.files import check_archive, make_folder
 from shoal_local.folder import LocalFolder
 from shoal_local.lives import check_etcd_folder, is_older, open_records, read_lives
 from shoal_local.log import LogFile
-from shoal_local.ports import HOST
+from shoal_local.ports import HOST, until_former_ended
 from shoal_local.process import LocalProcess, OnLine
 from shoal_local.record import ETCD, ETCD_PEERS, RECORD, LocalRecord, http_of
 from shoal_local.supervisor import Supervisor
@@ -136,6 +136,7 @@ class LocalCluster:
             self._check_names()
             if not self._rebuild_etcd:
                 check_etcd_folder(self._folder.path, self._record)
+            await until_former_ended(self._record.ports.values(), self._folder.path)
             replaced = self._record.choose_ports(self._at.ports)
             self._record.save(self._folder.path)
             make_folder(self.log_folder)

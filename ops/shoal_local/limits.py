@@ -49,6 +49,11 @@ SILENT_S: Final = 10.0
 """How long a local server may be silent before this is reported, in seconds. It is not ended: on a busy machine a sound
 one can be this slow, and a slice that hangs for longer than its lease loses its lead by itself."""
 
+FORMER_S: Final = 15.0
+FORMER_LOOK_S: Final = 0.1
+"""How long servers that a killed starter left behind may take to free their ports, in seconds, before others are
+chosen; and the pause between two looks. They end as after SIGTERM: STOP_S, on a busy machine more."""
+
 PORT_ATTEMPTS_MAX: Final = 1_000
 """The number of ports tried until one is free."""
 
@@ -57,4 +62,5 @@ START_ATTEMPTS_MAX: Final = 3
 it."""
 
 assert START_S < READY_S
+assert FORMER_S > STOP_S
 assert HEALTH_WITHIN_S <= SILENT_S

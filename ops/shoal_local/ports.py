@@ -5,9 +5,12 @@ Belongs here: ports. Does not: which server listens there, and where that is rem
 
 from __future__ import annotations
 
+import asyncio
+import os
 import secrets
 import socket
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -66,6 +69,25 @@ def holder_of(port: int) -> int | None:
         except OSError:
             continue  # The process has ended, or is another user's.
     return None
+
+
+async def until_former_ended(ports: Collection[int], folder: Path) -> None:
+    """Waits until no process of this data folder listens at these ports, FORMER_S at most. Where a starter was killed,
+    its servers end by themselves, some seconds later."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limits.FORMER_S):
+            while any(not is_free(port) and _is_of(folder, holder_of(port)) for port in ports):  # noqa: ASYNC110
+                await asyncio.sleep(limits.FORMER_LOOK_S)
+
+
+def _is_of(folder: Path, pid: int | None) -> bool:
+    """Returns whether a process was started with a path in this folder, as the servers of a local cluster are."""
+    try:
+        begun_in = Path(f"/proc/{pid}/cwd").readlink()
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False  # It has ended, or is unknown.
+    return any((begun_in / os.fsdecode(word)).is_relative_to(folder.absolute()) for word in words if word)
 
 
 def _listening(port: int) -> Iterator[str]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from shoal_contract.errors import Conflict
+from shoal_local import limits
 from shoal_local.cluster import LocalCluster
-from shoal_local.ports import check_free, free_port, holder_of, is_free
+from shoal_local.ports import check_free, free_port, holder_of, is_free, until_former_ended
 
 
 @pytest.fixture
@@ -60,3 +63,43 @@ async def test_a_folder_in_use_is_told_before_its_ports(tmp_path: Path) -> None:
     async with LocalCluster(tmp_path, slices=1, listen=address):
         with pytest.raises(Conflict, match=f"in use by process {os.getpid()}"):
             await LocalCluster(tmp_path, listen=address).start()
+
+
+@asynccontextmanager
+async def left_behind(folder: Path) -> AsyncIterator[tuple[int, asyncio.subprocess.Process]]:
+    """A process with a path in `folder` among its arguments that listens at a port, until its input ends."""
+    code = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1], flush=True); input()"
+    pipe = asyncio.subprocess.PIPE
+    command = ["-c", code, "--data", str(folder / "s01")]
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdin=pipe, stdout=pipe, stderr=pipe)
+    assert process.stdout is not None
+    try:
+        yield int(await process.stdout.readline()), process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+async def test_servers_that_a_killed_starter_left_behind_are_waited_for(tmp_path: Path) -> None:
+    async with left_behind(tmp_path / "data") as (port, process):
+        waiting = asyncio.ensure_future(until_former_ended([port], tmp_path / "data"))
+        await asyncio.wait([waiting], timeout=3 * limits.FORMER_LOOK_S)
+        assert not waiting.done()
+        process.kill()
+        async with asyncio.timeout(limits.FORMER_S):
+            await waiting
+        assert is_free(port), "so each keeps its port"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="/proc")
+async def test_other_programs_that_have_a_port_are_not_waited_for(
+    tmp_path: Path, taken: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with left_behind(tmp_path / "another") as (port, _):
+        async with asyncio.timeout(limits.FORMER_S / 2):
+            await until_former_ended([port, taken], tmp_path / "data")
+        monkeypatch.setattr(limits, "FORMER_S", 0.01)
+        await until_former_ended([port], tmp_path / "another")
+        assert not is_free(port)
