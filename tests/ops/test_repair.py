@@ -12,6 +12,7 @@ from shoal_local.record import RECORD
 from shoal_ops.commands.repair import _accepting
 from shoal_ops.exits import BAD_CALL, DAMAGED, DONE, FOUND
 from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
+from shoal_slice_node.storage.journal_segment import read_head
 from tests.ops.command_line import shoal
 from tests.slice_node.old_stores import store_of_format
 from tests.slice_node.repair_steps import QUEUES, flip, node, queues
@@ -45,6 +46,24 @@ async def test_a_cut_says_what_it_gives_up_and_keeps_a_copy(tmp_path: Path) -> N
     assert code == DONE and "Nothing is damaged" in out
     assert 5 < max(queues(tmp_path)) < QUEUES + 1
     assert len(list((tmp_path / "repair").iterdir())) == 1
+
+
+def first_record(segment: Path) -> int:
+    """A byte of the segment's first record."""
+    head = read_head(segment.read_bytes())
+    assert head is not None
+    return head.end + 3
+
+
+async def test_damage_that_the_checkpoint_covers_needs_no_repair(tmp_path: Path) -> None:
+    segments = await node(tmp_path, checkpoint_lsn=5)
+    flip(segments[0], first_record(segments[0]))
+    code, out, _ = await shoal("check", str(tmp_path))
+    assert code == FOUND and "the checkpoint has them, so nothing is lost" in out
+    assert "nothing is to be repaired: the nodes start as they are" in out and "keep the files" not in out
+    flip(segments[1], first_record(segments[1]))
+    code, out, _ = await shoal("check", str(tmp_path))
+    assert code == FOUND and "something is wrong: keep the files as they are" in out and "repaired" not in out
 
 
 def test_the_next_step_names_the_command_of_a_local_cluster(tmp_path: Path) -> None:

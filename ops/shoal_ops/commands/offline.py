@@ -20,6 +20,10 @@ from shoal_slice_node.storage.store_inspection import inspect_store
 OTHER_FORMAT = "format"
 """The subject of errors that say that another version made a store."""
 
+HARMLESS = (
+    "nothing is lost, and nothing is to be repaired: the nodes start as they are. The disk returned other bytes than"
+    " were written: check it"
+)
 WRONG = "something is wrong: keep the files as they are; docs/administration.md says what to do"
 
 
@@ -29,7 +33,7 @@ def check(path: Path, checksum: bool, as_json: bool) -> int:
 
     Raises Conflict if a node runs on these files.
     """
-    sound = True
+    sound = harmless = True
     with shown_phases() as show:
         for node in nodes_below(path):
             try:
@@ -39,13 +43,14 @@ def check(path: Path, checksum: bool, as_json: bool) -> int:
                     raise
                 raise Conflict(f"{error.message}: stop it first", subject=error.subject) from None
             except Corrupt as error:
-                sound = False
+                sound = harmless = False
                 _say_unreadable(node, error, as_json)
                 continue
             sound &= report.sound
+            harmless &= report.harmless == len(report.problems)
             _say_report(node, report, as_json)
     if not as_json:
-        output.say("every invariant holds" if sound else WRONG)
+        output.say("every invariant holds" if sound else HARMLESS if harmless else WRONG)
     return DONE if sound else FOUND
 
 

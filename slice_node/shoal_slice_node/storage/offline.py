@@ -45,7 +45,8 @@ class CheckReport:
     """Holds the result of a check. `identity`: whose data it is, as the data says. `rows`: the number of rows after
     replay, by table. `set_aside`: LSNs of records that an operator set aside. `checksums`: by table and partition,
     of the rows after replay, and `checksum` of them all; empty if they were not requested. `problems`: at most
-    PROBLEMS_MAX of each pass."""
+    PROBLEMS_MAX of each pass. `harmless`: how many of them are damage to the journal below the checkpoint, by which
+    nothing is lost."""
 
     identity: str
     checkpoint_lsn: int
@@ -57,6 +58,7 @@ class CheckReport:
     checksum: str
     checksums: tuple[TableChecksum, ...]
     problems: tuple[Problem, ...]
+    harmless: int = 0
 
     @property
     def sound(self) -> bool:
@@ -87,6 +89,7 @@ class _Check:
         self._walked = WalkedBase(base, progress)
         self._files = DiskFiles()
         self._problems: list[Problem] = []
+        self._harmless = 0
 
     def run(self, checksum: bool) -> CheckReport:
         walked, tables = self._walked, Delta(self._walked)
@@ -117,6 +120,7 @@ class _Check:
             checksum_of_all(found) if found else "",
             found,
             tuple(self._problems),
+            self._harmless,
         )
 
     def _problem(self, subject: Path, text: str) -> None:
@@ -184,10 +188,11 @@ class _Check:
                     break
                 yield record
             for one in scan.skipped:
+                self._harmless += 1
                 self._problem(
                     segment.path,
                     f"records {one.first_lsn} to {one.end_lsn - 1} are damaged, byte {one.position}; the checkpoint"
-                    " has them, so nothing is lost: check the disk",
+                    " has them, so nothing is lost: check the disk, and start the node as it is",
                 )
             if scan.expected_lsn < end:
                 self._problem(segment.path, damaged(segment.path, scan.position, scan.expected_lsn).message)
