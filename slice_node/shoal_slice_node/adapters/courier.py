@@ -229,9 +229,11 @@ class Courier:
             self._told.pop(key, None)
         elif self._told.get(key) is not type(failure) and (key in self._told or len(self._told) < COURIER_TOLD_MAX):
             self._told[key] = type(failure)
+            owner = "another slice" if self._view is None else f"slice {self._view.map.owner_of(key)}"
             _log.warning(
-                "dead letters or farewells for another slice wait, and are sent again: %s. Until then this slice keeps"
-                " them; farewells that a full key refuses for an hour end",
+                "dead letters or farewells for %s wait, and are sent again: %s. Until then this slice keeps them;"
+                " farewells that a full key refuses for an hour end",
+                owner,
                 failure.message,
             )
 
