@@ -183,6 +183,8 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     _, described, _ = await shoal("describe", "anna", at=cluster)
     assert re.search(r"farewell +to room, 600 s after the last session has left: at 20[-0-9T:]+Z\n", described)
     assert await run("farewell", "anna", "--take-back") == {"queue": "anna", "key": None, "after_s": 0}
+    _, taken_back, _ = await shoal("farewell", "anna", "--take-back", at=cluster)
+    assert taken_back == "queue anna has no farewell any more\n"
     assert (await run("describe", "anna"))["farewell"] is None
     assert (await run("farewell", "one", "nobody", "bye"))["after_s"] == 0
     watched = await run("watch", "members", "room", "-n", "1")

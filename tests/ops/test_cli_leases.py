@@ -32,8 +32,13 @@ async def test_one_command_takes_messages_and_others_are_done_with_them(real_red
         for body in (b"1", b"2", b"3", b"4", b"5"):
             await broker.publish("cli jobs", body)
         assert await pulled(at, "--lease-ms", LEASE_MS, "-n", "4") == [(1, 0), (2, 0), (3, 0), (4, 0)]
-        told = "acked 2 messages of cli jobs, as far as they were given out\n"
+        told = "acked 2 messages of cli jobs, as far as they were given out; the backlog was 5 and is 3\n"
         assert await shoal("ack", "cli-jobs", "cli jobs", "1", "3", at=at) == (0, told, "")
+        told = "acked 2 messages of cli jobs, as far as they were given out; the backlog was 3 and is 3\n"
+        assert await shoal("ack", "cli-jobs", "cli jobs", "99-100", at=at) == (0, told, ""), "there are none"
+        code, out, error = await shoal("ack", "cli-jobs", "cli other", "1", at=at)
+        assert (code, out) == (exits.BAD_CALL, "")
+        assert "queue cli-jobs is not bound to cli other: there is nothing to ack" in error
         assert (await broker.describe("cli-jobs")).messages == 3
         began = time.monotonic()
         assert await shoal_json("nack", "cli-jobs", "cli jobs", "4", "--delay-s", "3", at=at) == {
@@ -48,7 +53,7 @@ async def test_one_command_takes_messages_and_others_are_done_with_them(real_red
             assert (4, 1) not in found or time.monotonic() - began >= 3
         assert sorted(found) == [(2, 1), (4, 1), (5, 0)]
         assert await shoal_json("ack", "cli-jobs", "cli jobs", "2-5", "1", at=at) == {
-            "acked": {"queue": "cli-jobs", "key": "cli jobs", "messages": 5}
+            "acked": {"queue": "cli-jobs", "key": "cli jobs", "messages": 5, "backlog_before": 3, "backlog_after": 0}
         }
         assert (await broker.describe("cli-jobs")).messages == 0
         await broker.publish("cli jobs", b"6")

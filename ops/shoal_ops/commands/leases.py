@@ -6,12 +6,14 @@ They go by queue, key and offset, so any consumer's messages can be meant. Not h
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import shoal
 from shoal_contract.arguments import check_delay_ms
+from shoal_contract.names import encode_name, text
 from shoal_ops import output
 from shoal_ops.commands.verbs import connect, tell_gap, tell_message
+from shoal_ops.limits import SLICE_DEADLINE_S
 from shoal_ops.offsets import parse_offsets
 
 
@@ -24,13 +26,35 @@ async def pull(at: str, queue: str, messages: int, lease_ms: int, as_json: bool)
 
 
 async def ack(at: str, queue: str, key: str, offsets: Sequence[str], as_json: bool) -> None:
-    """Acks messages of a queue. Raises NoSuchQueue."""
+    """Acks messages of a queue, and says what its backlog of the key was before and is now: an ack of what is not given
+    out changes nothing, and slices do not tell. Raises NoSuchQueue; BadCall where the queue is not bound to the key."""
     done = parse_offsets(key, offsets)
     async with connect(at) as broker:
         leases = shoal.Leases(broker)
         await _check_exists(leases, queue)
+        before = await _backlogs(broker, queue)
+        name = text(encode_name(key, "key"))
+        if before is not None and name not in before:
+            shown = output.shown(key)
+            raise shoal.BadCall(f"queue {output.shown(queue)} is not bound to {shown}: there is nothing to ack")
         await leases.ack(queue, done)
-    _tell("acked", {}, queue, key, done, as_json)
+        after = None if before is None else await _backlogs(broker, queue)
+    if before is None or after is None:
+        _tell("acked", {}, queue, key, done, as_json)
+        return
+    was, now = before[name], after.get(name, 0)
+    more = f"; the backlog was {was} and is {now}"
+    _tell("acked", {"backlog_before": was, "backlog_after": now}, queue, key, done, as_json, more)
+
+
+async def _backlogs(broker: shoal.Broker, queue: str) -> dict[str, int] | None:
+    """Returns key -> how many of its messages the queue still has to get. None where a slice does not answer: that is
+    no reason not to ack at another one."""
+    try:
+        found = await broker.describe(queue, bindings=True, deadline_s=SLICE_DEADLINE_S)
+    except shoal.OutcomeUnknown:
+        return None
+    return {one.key: one.messages for one in found.bindings}
 
 
 async def nack(at: str, queue: str, key: str, offsets: Sequence[str], delay_s: float, as_json: bool) -> None:
@@ -54,10 +78,17 @@ async def _check_exists(leases: shoal.Leases, queue: str) -> None:
 
 
 def _tell(
-    verb: str, terms: dict[str, float], queue: str, key: str, ranges: Sequence[shoal.Done], as_json: bool
+    verb: str,
+    terms: Mapping[str, float],
+    queue: str,
+    key: str,
+    ranges: Sequence[shoal.Done],
+    as_json: bool,
+    more: str = "",
 ) -> None:
     messages = sum(one.end - one.first for one in ranges)
     if as_json:
-        output.say_json({verb: {"queue": queue, "key": key, "messages": messages} | terms})
+        output.say_json({verb: {"queue": queue, "key": key, "messages": messages} | dict(terms)})
     else:
-        output.say(f"{verb} {output.count(messages, 'message')} of {output.shown(key)}, as far as they were given out")
+        of = f"{output.count(messages, 'message')} of {output.shown(key)}"
+        output.say(f"{verb} {of}, as far as they were given out{more}")

@@ -116,7 +116,7 @@ async def farewell(
     if as_json:
         output.say_json({"queue": queue, "key": key, "after_s": after_s})
     elif key is None:
-        output.say(f"queue {queue} has no farewell")
+        output.say(f"queue {output.shown(queue)} has no farewell any more")
     else:
         output.say(f"to {key}, once no session has consumed {queue} for {output.count(after_s, 'second')}")
 
