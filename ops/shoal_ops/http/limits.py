@@ -159,7 +159,8 @@ LEASE_MS_MAX: Final = PULL_LEASE_MS_MAX
 most."""
 
 WAITING_PULLS_MAX: Final = 800
-"""Long polls at once; each costs its share of one question to every slice."""
+"""Pulls at once, those that wait included: the rest of REQUESTS_MAX is for other requests. Each costs its share of one
+question to every slice."""
 
 WAITING_PEEKS_MAX: Final = 50
 """Peeks that wait at once: they are for people."""

@@ -128,7 +128,8 @@ async def pull(request: Request, gateway: TheGateway, queue: QueueName, wanted: 
     """Takes messages for the time of a lease, and waits for the first if there is none. Ack what is done; the rest is
     given again when the lease ends."""
     check_at_most("bytes of a pull's body", len(await request.body()), limits.PULL_BODY_BYTES_MAX)
-    return await _pull(request, gateway, queue, wanted or models.Pull())
+    with gateway.pulls.call():
+        return await _pull(request, gateway, queue, wanted or models.Pull())
 
 
 @router.post("/v1/queues/{queue}/acks", status_code=204, response_class=Response)

@@ -7,8 +7,8 @@ given back when its answer is made, or after a time without one: a silent slice 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_ops.http import limits
@@ -24,9 +24,23 @@ class Takes:
         self._waiting_max = waiting_max
         self._waiting = 0
         self._taken = 0
+        self._calls = 0
+        """The number of calls within `call`."""
 
     def __len__(self) -> int:
         return self._taken
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Counts a call that asks for places again and again, and waits in between: so all of them together leave room
+        for other requests. Raises ResourceExhausted where as many as may wait are under way."""
+        if self._calls >= self._waiting_max:
+            raise _too_many(self._calls + 1, self._waiting_max)
+        self._calls += 1
+        try:
+            yield
+        finally:
+            self._calls -= 1
 
     @asynccontextmanager
     async def place(self) -> AsyncIterator[int]:
@@ -45,9 +59,7 @@ class Takes:
 
     async def _place(self) -> _Place:
         if self._waiting >= self._waiting_max:
-            what = "requests for messages or lists that wait"
-            problem = f"{what}: {self._waiting + 1}; the limit is {self._waiting_max}"
-            raise ResourceExhausted(problem, subject=what, limit=self._waiting_max, value=self._waiting + 1)
+            raise _too_many(self._waiting + 1, self._waiting_max)
         self._waiting += 1
         try:
             async with asyncio.timeout(limits.DEADLINE_S):
@@ -76,6 +88,11 @@ class Takes:
         self._taken += more
         if more < 0:
             self._places.release()
+
+
+def _too_many(value: int, limit: int) -> ResourceExhausted:
+    what = "requests for messages or lists that wait"
+    return ResourceExhausted(f"{what}: {value}; the limit is {limit}", subject=what, limit=limit, value=value)
 
 
 class _Place:

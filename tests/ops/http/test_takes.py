@@ -33,6 +33,17 @@ async def test_so_many_at_a_time_and_smaller_where_others_wait() -> None:
     assert len(takes) == 0
 
 
+async def test_calls_that_wait_between_their_places_count_too() -> None:
+    takes = Takes(1, 2, roomy)
+    with takes.call(), takes.call():
+        async with takes.place():
+            pass
+        with pytest.raises(ResourceExhausted, match="that wait: 3; the limit is 2"), takes.call():
+            pass
+    with takes.call():
+        pass
+
+
 async def test_what_waits_for_a_silent_slice_makes_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TAKE_PATIENCE_S", 0.05)
     takes = Takes(1, 100, roomy)
