@@ -18,6 +18,7 @@ from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.commit_loop import JournalThread
 from shoal_slice_node.adapters.limits import (
     CHECKPOINT_RETRY_MS,
+    CHECKPOINT_RETRY_MS_MAX,
     DELTA_BYTES_MAX,
     DELTA_STALL_FACTOR,
     DELTA_TROUBLE_FACTOR,
@@ -28,6 +29,7 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.node.freezing import Freezing
 from shoal_slice_node.processes.limits import IDLE_MS
 from shoal_slice_node.storage.journal_files import Journal
+from shoal_slice_node.storage.limits import STORE_GROWTH_BYTES
 
 _log = logging.getLogger(__name__)
 
@@ -123,6 +125,7 @@ class Checkpoints:
             await self._checkpoint()
 
     async def _checkpoint(self) -> None:
+        pause_ms = CHECKPOINT_RETRY_MS
         while True:
             try:
                 self.figures = await self._store.checkpoint()
@@ -132,12 +135,13 @@ class Checkpoints:
             except ShoalError as error:
                 if error.message != self.problem:
                     _log.error(
-                        "a checkpoint failed: %s. It is tried again every %d ms; until it succeeds, the journal"
-                        " grows, and changes are refused once too many wait",
-                        *(error, CHECKPOINT_RETRY_MS),
+                        "a checkpoint failed: %s. It is tried again when there is more room, and every %d s at least;"
+                        " until it succeeds, the journal grows, and changes are refused once too many wait",
+                        *(error, CHECKPOINT_RETRY_MS_MAX // 1000),
                     )
                 self.problem = error.message
-                await asyncio.sleep(CHECKPOINT_RETRY_MS / 1000)
+            await self._pause(pause_ms)
+            pause_ms = min(2 * pause_ms, CHECKPOINT_RETRY_MS_MAX)
         if self.problem:
             _log.info("checkpoints are written again")
             self.problem = ""
@@ -151,6 +155,14 @@ class Checkpoints:
             self._caught_up.set()
         if self._freed is not None and not self._freed.done():
             self._freed.set_result(None)
+
+    async def _pause(self, pause_ms: int) -> None:
+        """Waits before the next attempt: so long, or until the disk has more room than now."""
+        free_bytes, end_ms = self._store.disk_free_bytes, steady_ms() + pause_ms
+        while (left_ms := end_ms - steady_ms()) > 0:
+            await asyncio.sleep(min(left_ms, CHECKPOINT_RETRY_MS) / 1000)
+            if self._store.disk_free_bytes >= free_bytes + STORE_GROWTH_BYTES:
+                return
 
     async def _release(self, below_lsn: int) -> None:
         try:

@@ -347,7 +347,11 @@ JOURNAL_ROOM_LOOK_MS: Final = 1_000
 """The time between looks for room for the next segment, after the journal's disk was full."""
 
 CHECKPOINT_RETRY_MS: Final = 1_000
-"""The time between attempts to checkpoint when the checkpointer died or its disk was full."""
+"""The time after a first attempt to checkpoint that failed; it doubles with each further one. Whether the disk has more
+room is looked at as often."""
+
+CHECKPOINT_RETRY_MS_MAX: Final = 30_000
+"""The most time between attempts to checkpoint. A quota, or a store elsewhere, shows no more room than before."""
 
 ARCHIVE_RETRY_MS: Final = 5_000
 """The time between attempts when the archive's volume is full or gone. Meanwhile the journal grows, serving goes on."""

@@ -77,18 +77,20 @@ class StoreRoom:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._path = folder / LMDB_FILE
-        self._refused: ResourceExhausted | None = None
+        self._refusal: tuple[str, str] | None = None
+        """The text and the subject of the last write's error. The error itself would keep the frames of all that it was
+        raised through, with the deltas in their variables."""
         self._free_blocks_wanted = 0
         self._look_again_s = 0.0
 
     def check(self) -> None:
         """Raises the last write's ResourceExhausted while there is not more room than it had. So attempts do not fill
         the disk again and again. After STORE_ROOM_RETRY_S one is made all the same: a quota has room of its own."""
-        if self._refused is None or time.monotonic() >= self._look_again_s:
+        if self._refusal is None or time.monotonic() >= self._look_again_s:
             return
         found = os.statvfs(self._folder)
         if found.f_bfree * found.f_frsize < self._free_blocks_wanted:
-            raise self._refused
+            raise self._error()
 
     def failed(self, code: int, used_bytes: int) -> ResourceExhausted | None:
         """Returns what a failed write means if it lacked room; None: it did not, or there is room again. `code`: the
@@ -100,12 +102,12 @@ class StoreRoom:
         found = os.statvfs(self._folder)
         self._free_blocks_wanted = 0 if lacking == _FILE_LIMIT else found.f_bfree * found.f_frsize + STORE_GROWTH_BYTES
         self._look_again_s = time.monotonic() + STORE_ROOM_RETRY_S
-        self._refused = self._error(lacking, found.f_bavail * found.f_frsize)
-        return self._refused
+        self._refusal = self._words(lacking, found.f_bavail * found.f_frsize)
+        return self._error()
 
     def succeeded(self) -> None:
         """Forgets the last failure."""
-        self._refused = None
+        self._refusal = None
 
     def _growth_error(self) -> int:
         """Returns the errno of making the file longer by STORE_GROWTH_BYTES, if it says that there is no room; else 0.
@@ -136,12 +138,18 @@ class StoreRoom:
         finally:
             os.close(file)
 
-    def _error(self, code: int, free_bytes: int) -> ResourceExhausted:
+    def _error(self) -> ResourceExhausted:
+        assert self._refusal is not None
+        text, subject = self._refusal
+        return ResourceExhausted(text, subject=subject)
+
+    def _words(self, code: int, free_bytes: int) -> tuple[str, str]:
+        """Returns the text and the subject of the error."""
         if code == _FILE_LIMIT:
             text = f"the checkpoint {self._path} may not grow: {os.strerror(code)}. Raise the limit (ulimit -f)"
-            return ResourceExhausted(text, subject="file bytes")
+            return text, "file bytes"
         text = (
             f"no disk space for the checkpoint {self._path}: {os.strerror(code)}; it needs more than the"
             f" {free_bytes / _MIB:,.1f} MiB that are free. Make room"
         )
-        return ResourceExhausted(text, subject="disk bytes")
+        return text, "disk bytes"
