@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from shoal_contract.errors import ResourceExhausted
 from shoal_slice_node.processes.checkpointer import Checkpointer
 from shoal_slice_node.storage.folder_lock import lock_folder
 from shoal_slice_node.storage.mapped_memory import resident_bytes
-from shoal_slice_node.storage.store_room import StoreRoom
 
 from .small_disks import small_disk
 
@@ -47,17 +45,3 @@ async def test_tries_that_fail_on_a_full_disk_leave_nothing_in_memory(tmp_path: 
         finally:
             await checkpointer.close()
             os.close(lock_fd)
-
-
-def test_a_refusal_that_is_told_again_keeps_nothing_of_those_who_were_told_before(tmp_path: Path) -> None:
-    """An exception that is raised again keeps the frames of every raise, with all that their variables hold."""
-    room = StoreRoom(tmp_path)
-    (tmp_path / "data.mdb").write_bytes(bytes(100))
-    assert room.failed(28, 100) is not None
-    room._free_blocks_wanted, room._look_again_s = 1 << 62, time.monotonic() + 3_600
-    raised: list[ResourceExhausted] = []
-    for _ in range(2):
-        with pytest.raises(ResourceExhausted) as caught:
-            room.check()
-        raised.append(caught.value)
-    assert raised[0] is not raised[1] and raised[0].message == raised[1].message

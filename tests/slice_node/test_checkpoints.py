@@ -59,6 +59,7 @@ class FullStore(FakeStore):
     def __init__(self, clock: Clock, room_at_ms: int) -> None:
         super().__init__()
         self.tries: list[int] = []
+        self.frozen_bytes = 7_000_000
         self._clock = clock
         self._room_at_ms = room_at_ms
 
@@ -70,6 +71,9 @@ class FullStore(FakeStore):
     def _has_room(self) -> bool:
         return self._clock.now_ms >= self._room_at_ms
 
+    async def melt(self) -> bool:
+        return False
+
     async def checkpoint(self) -> dict[str, Any]:
         self.tries.append(self._clock.now_ms)
         if not self._has_room:
@@ -78,13 +82,23 @@ class FullStore(FakeStore):
         return await super().checkpoint()
 
 
+class FakeJournal:
+    """A journal that is told how much its next segment must leave free."""
+
+    leave_bytes = 0
+
+    @property
+    def next_segment(self) -> FakeJournal:
+        return self
+
+
 class Clock:
     """The time, which goes on when something sleeps."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now_ms = 0
         monkeypatch.setattr(checkpoints_module, "steady_ms", lambda: self.now_ms)
-        monkeypatch.setattr(checkpoints_module.asyncio, "sleep", self._sleep)
+        monkeypatch.setattr(asyncio, "sleep", self._sleep)
 
     async def _sleep(self, for_s: float) -> None:
         self.now_ms += round(for_s * 1000)
@@ -105,11 +119,13 @@ async def test_on_a_full_disk_tries_become_rare_and_the_next_one_comes_with_the_
     freezing = Freezing(store.state, store, FREEZE_LIMITS)
     released: asyncio.Future[object] = asyncio.get_running_loop().create_future()
     released.set_result(None)
-    checkpoints = Checkpoints(cast(Store, store), cast(Journal, None), store.state, freezing, lambda _: released)
+    journal = FakeJournal()
+    checkpoints = Checkpoints(cast(Store, store), cast(Journal, journal), store.state, freezing, lambda _: released)
     running = asyncio.create_task(checkpoints.run())
     try:
         store.state.lsn = 1
         await asyncio.wait_for(checkpoints.reach(1, checkpoints.consider), 30)
+        assert journal.leave_bytes == 0
         pauses = [later - earlier for earlier, later in pairwise(store.tries)]
         assert pauses[:6] == [1_000, 2_000, 4_000, 8_000, 16_000, CHECKPOINT_RETRY_MS_MAX]
         assert max(pauses) == CHECKPOINT_RETRY_MS_MAX

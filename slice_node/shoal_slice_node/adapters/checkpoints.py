@@ -65,6 +65,7 @@ class Checkpoints:
         self._caught_up.set()
         self._freed: asyncio.Future[None] | None = None
         self._let_go = True
+        self._pause_ms = CHECKPOINT_RETRY_MS
 
     def consider(self) -> None:
         """Begins a checkpoint if one is due. To be called between records."""
@@ -125,7 +126,7 @@ class Checkpoints:
             await self._checkpoint()
 
     async def _checkpoint(self) -> None:
-        pause_ms = CHECKPOINT_RETRY_MS
+        """Writes the frozen delta. Tries until it is written, or melted for the next one, which is wanted at once."""
         while True:
             try:
                 self.figures = await self._store.checkpoint()
@@ -140,29 +141,44 @@ class Checkpoints:
                         *(error, CHECKPOINT_RETRY_MS_MAX // 1000),
                     )
                 self.problem = error.message
-            await self._pause(pause_ms)
-            pause_ms = min(2 * pause_ms, CHECKPOINT_RETRY_MS_MAX)
+                if isinstance(error, ResourceExhausted):  # Else the next segment takes what the checkpoint waits for.
+                    self._journal.next_segment.leave_bytes = self._store.frozen_bytes + STORE_GROWTH_BYTES
+            if await self._pause():
+                self._freezing.want(self._store.checkpoint_lsn + 1)
+                self._ended()
+                return
+        self._pause_ms = CHECKPOINT_RETRY_MS
         if self.problem:
             _log.info("checkpoints are written again")
             self.problem = ""
+            self._journal.next_segment.leave_bytes = 0
         self.on_emptied(self.figures.pop("emptied"))
         below_lsn = self._store.checkpoint_lsn + 1
         if self._archiving is not None:
             self._archiving.release(below_lsn)
         else:
             await self._release(below_lsn)
+        self._ended()
+
+    def _ended(self) -> None:
+        """Lets those go on that wait until nothing is frozen."""
         if not self._store.freezing:  # The next delta may have been frozen while the journal was released.
             self._caught_up.set()
         if self._freed is not None and not self._freed.done():
             self._freed.set_result(None)
 
-    async def _pause(self, pause_ms: int) -> None:
-        """Waits before the next attempt: so long, or until the disk has more room than now."""
-        free_bytes, end_ms = self._store.disk_free_bytes, steady_ms() + pause_ms
+    async def _pause(self) -> bool:
+        """Waits before the next attempt: longer each time, but no longer than until the disk has more room than now, or
+        there is much less to write. Returns whether that is so: then nothing is frozen."""
+        free_bytes, end_ms = self._store.disk_free_bytes, steady_ms() + self._pause_ms
+        self._pause_ms = min(2 * self._pause_ms, CHECKPOINT_RETRY_MS_MAX)
         while (left_ms := end_ms - steady_ms()) > 0:
             await asyncio.sleep(min(left_ms, CHECKPOINT_RETRY_MS) / 1000)
+            if await self._store.melt():
+                return True
             if self._store.disk_free_bytes >= free_bytes + STORE_GROWTH_BYTES:
-                return
+                break
+        return False
 
     async def _release(self, below_lsn: int) -> None:
         try:
@@ -186,7 +202,7 @@ class Checkpoints:
 
     async def finish(self) -> None:
         """Writes a last checkpoint of everything. Called after `run` was cancelled between two checkpoints."""
-        if self._state.lsn > self._store.checkpoint_lsn:
+        while self._state.lsn > self._store.checkpoint_lsn:
             self._freezing.freeze()
             await self._checkpoint()
 

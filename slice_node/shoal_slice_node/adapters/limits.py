@@ -343,6 +343,9 @@ OPEN_FILES_RESERVE: Final = 1_500
 """Open files reserved for everything but clients' connections: operators' and HTTP connections, journal, store, child
 processes. A node that cannot open its next journal segment refuses changes."""
 
+MELT_SHARE: Final = 8
+"""A frozen delta that cannot be written is put together with later changes when that makes it smaller by an eighth."""
+
 JOURNAL_ROOM_LOOK_MS: Final = 1_000
 """The time between looks for room for the next segment, after the journal's disk was full."""
 
