@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from pathlib import Path
 
 import grpc
@@ -172,18 +171,3 @@ async def test_a_full_slice_is_freed_by_a_purge_or_a_drop_alone(tmp_path: Path, 
                 while await found.metric("log_messages") != 1:
                     pass  # What was said last is said again for a moment.
         assert not found.lines("Traceback")
-
-
-async def test_room_that_appears_is_the_checkpoints_before_it_is_the_journals(tmp_path: Path) -> None:
-    """Only a checkpoint lets go of segments: a segment that takes its room leaves the slice full (client brief, 1)."""
-    with small_disk(tmp_path / "data", 300) as disk:
-        async with troubled(tmp_path, "--delta-rows", "100") as found:
-            await found.declare(b"q")
-            filler = fill(disk, SEGMENT_BYTES + MIB // 2)
-            await publish_until_refused(found)
-            await until_trouble(found, FULL)
-            os.truncate(filler, filler.stat().st_size - 115 * MIB)
-            await until_trouble(found, "")
-            await until_taken(found)
-            assert found.lines("checkpoints are written again")
-            filler.unlink()  # For the last checkpoint.
