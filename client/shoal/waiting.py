@@ -37,7 +37,7 @@ class Room:
     def take_nowait(self, count_bytes: int) -> None:
         """Takes room. Raises ResourceExhausted when full."""
         if self._closed is not None:
-            raise self._closed
+            raise self._closed.with_traceback(None)
         if self._line or not self._fits(count_bytes):
             raise ResourceExhausted(
                 f"{self._name}: {self._used_bytes} bytes wait for answers; the limit is {self._bytes_max}",
@@ -53,7 +53,7 @@ class Room:
             self._used_bytes += count_bytes
             return
         if self._closed is not None:
-            raise self._closed
+            raise self._closed.with_traceback(None)
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (count_bytes, future)
         self._line.append(entry)

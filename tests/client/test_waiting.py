@@ -72,3 +72,13 @@ async def test_waiting_ends_at_the_deadline_and_at_close() -> None:
         await waiting
     with pytest.raises(Unavailable):
         room.take_nowait(1)
+
+
+async def test_calls_on_a_closed_room_keep_nothing_of_the_calls_before() -> None:
+    """An exception that is raised again has the frames of every raise, with all that their variables hold."""
+    room = Room("room", 10)
+    room.close(Unavailable("closed", subject="session"))
+    for _ in range(3):
+        with pytest.raises(Unavailable) as caught:
+            room.take_nowait(1)
+    assert len(caught.traceback) == 2

@@ -251,7 +251,7 @@ class Node:
     def add_work(self, source: Source, work: Work[object], done: Done) -> None:
         self.node.add_work(source, work, done)
 
-    def check_takes_changes(self) -> None:
+    def check_takes_changes(self, frees: bool = False) -> None:
         """Raises nothing: the node always takes changes."""
 
     def start_due_work(self) -> None:

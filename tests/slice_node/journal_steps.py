@@ -35,10 +35,10 @@ def open_journal(files: Files, checkpoint_lsn: int = 0, folder: Path = FOLDER) -
     return Journal.open(folder, checkpoint_lsn, files, SEGMENT_BYTES, Inline())
 
 
-def append(journal: Journal, records: int, epoch: int = 1) -> None:
+def append(journal: Journal, records: int, epoch: int = 1, frees: bool = False) -> None:
     first, last = journal.next_lsn, journal.next_lsn + records - 1
     data = b"".join(encode_record(KIND, lsn, epoch, 1000, payload_of(lsn)) for lsn in range(first, last + 1))
-    journal.append(data, first, last)
+    journal.append(data, first, last, frees)
 
 
 def check(journal: Journal, from_lsn: int, acknowledged_lsn: int, batch_max: int) -> None:

@@ -28,7 +28,7 @@ class Disk:
         """The next append waits for it."""
         self.appended: list[tuple[int, int]] = []
 
-    def append(self, data: bytes, first_lsn: int, last_lsn: int) -> None:
+    def append(self, data: bytes, first_lsn: int, last_lsn: int, frees: bool = False) -> None:
         assert data
         hold, self.hold = self.hold, None
         if hold is not None:

@@ -41,6 +41,14 @@ class MemoryBase:
                 for key_id, second, third in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
                     getattr(self.logs(table), shape)(key_id, second, third)
 
+    def melt(self, delta: Delta) -> None:
+        """The frozen delta is active again: it could not be written."""
+        while delta.melt():
+            pass
+        delta.drop_frozen()
+        while delta.free():
+            pass
+
     def checkpoint(self, delta: Delta) -> None:
         """The frozen delta goes into the base, and away."""
         self.apply(list(delta.pieces()))

@@ -524,6 +524,12 @@ class DeltaMachine(SliceMachine):
             self.delta.freeze()
         self.frozen = not self.frozen
 
+    @precondition(lambda self: self.frozen)
+    @rule()
+    def melts(self) -> None:
+        self.base.melt(self.delta)
+        self.frozen = False
+
     def check(self) -> None:
         problems = list(check_tables(self.delta, local_known=False))
         assert not problems, "\n".join(map(str, problems))

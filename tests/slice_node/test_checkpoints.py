@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
 
 from shoal_contract.errors import ResourceExhausted
+from shoal_slice_node.adapters import checkpoints as checkpoints_module
 from shoal_slice_node.adapters.checkpoints import Checkpoints
-from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX, DELTA_STALL_FACTOR
+from shoal_slice_node.adapters.limits import (
+    CHECKPOINT_RETRY_MS,
+    CHECKPOINT_RETRY_MS_MAX,
+    DELTA_ROWS_MAX,
+    DELTA_STALL_FACTOR,
+)
 from shoal_slice_node.adapters.recovery import FREEZE_LIMITS
 from shoal_slice_node.adapters.store import Store
 from shoal_slice_node.core.apply.interest import Interest
@@ -43,6 +50,96 @@ class FakeStore:
         self.checkpoint_lsn = self.frozen_lsn
         self.checkpoints += 1
         return {"emptied": []}
+
+
+class FullStore(FakeStore):
+    """A store whose disk is full, until it has room: then the next checkpoint is written. `tries` are the
+    times of the attempts."""
+
+    def __init__(self, clock: Clock, room_at_ms: int) -> None:
+        super().__init__()
+        self.tries: list[int] = []
+        self.frozen_bytes = 7_000_000
+        self._clock = clock
+        self._room_at_ms = room_at_ms
+
+    @property
+    def disk_free_bytes(self) -> int:
+        return 1 << 30 if self._has_room else 0
+
+    @property
+    def _has_room(self) -> bool:
+        return self._clock.now_ms >= self._room_at_ms
+
+    async def melt(self) -> bool:
+        return False
+
+    async def checkpoint(self) -> dict[str, Any]:
+        self.tries.append(self._clock.now_ms)
+        if not self._has_room:
+            raise ResourceExhausted("no disk space", subject="disk bytes")
+        self.written.set()
+        return await super().checkpoint()
+
+
+class FakeJournal:
+    """A journal that is told how much its next segment must leave free."""
+
+    def __init__(self) -> None:
+        self.left: list[int] = []
+
+    @property
+    def next_segment(self) -> FakeJournal:
+        return self
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if name == "leave_bytes":
+            assert isinstance(value, int)
+            self.left.append(value)
+        else:
+            super().__setattr__(name, value)
+
+
+class Clock:
+    """The time, which goes on when something sleeps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_ms = 0
+        monkeypatch.setattr(checkpoints_module, "steady_ms", lambda: self.now_ms)
+        monkeypatch.setattr(asyncio, "sleep", self._sleep)
+
+    async def _sleep(self, for_s: float) -> None:
+        self.now_ms += round(for_s * 1000)
+        await self._turn()
+
+    async def _turn(self) -> None:
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(turn.set_result, None)
+        await turn
+
+
+async def test_on_a_full_disk_tries_become_rare_and_the_next_one_comes_with_the_room(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock(monkeypatch)
+    store = FullStore(clock, room_at_ms=200_000)
+    store.delta_rows = DELTA_ROWS_MAX
+    freezing = Freezing(store.state, store, FREEZE_LIMITS)
+    released: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    released.set_result(None)
+    journal = FakeJournal()
+    checkpoints = Checkpoints(cast(Store, store), cast(Journal, journal), store.state, freezing, lambda _: released)
+    running = asyncio.create_task(checkpoints.run())
+    try:
+        store.state.lsn = 1
+        await asyncio.wait_for(checkpoints.reach(1, checkpoints.consider), 30)
+        assert journal.left[0] > 7_000_000 and journal.left[-1] == 0, "the next segment leaves it its room"
+        pauses = [later - earlier for earlier, later in pairwise(store.tries)]
+        assert pauses[:6] == [1_000, 2_000, 4_000, 8_000, 16_000, CHECKPOINT_RETRY_MS_MAX]
+        assert max(pauses) == CHECKPOINT_RETRY_MS_MAX
+        assert store.tries[-1] - 200_000 <= CHECKPOINT_RETRY_MS, "it does not wait for the end of a pause"
+    finally:
+        running.cancel()
 
 
 async def test_a_delta_frozen_while_the_journal_is_released_is_waited_for() -> None:

@@ -6,11 +6,13 @@ import asyncio
 from pathlib import Path
 
 import grpc
+import pytest
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
+from shoal_slice_node.storage.limits import SEGMENT_BYTES
 from shoal_slice_node.storage.offline import check_path
 
 from .small_disks import fill, free_bytes, small_disk
@@ -27,7 +29,7 @@ async def publish(found: Troubled, body: bytes = BODY) -> None:
 
 async def publish_until_refused(found: Troubled) -> ResourceExhausted:
     """Fills the journal's last segment."""
-    for _ in range(100):
+    for _ in range(200):
         try:
             await publish(found)
         except grpc.aio.AioRpcError as error:
@@ -63,8 +65,9 @@ async def test_a_node_on_a_full_disk_serves_says_what_fails_and_heals(tmp_path: 
             assert refusal.message == "the disk of slice s01 is full: the change was not stored"
             assert FULL in await until_trouble(found, FULL)
             for _ in range(50):
-                await publish(found, b"small enough for the rest of the segment")
-            assert FULL in await found.trouble()
+                with pytest.raises(grpc.aio.AioRpcError, match="the disk of slice s01 is full"):
+                    await publish(found, b"small enough for the rest of the segment")
+            assert f"{FULL}, but for acks" in await found.trouble()
             assert not found.lines("again: changes are taken")
 
             filler.unlink()
@@ -105,9 +108,8 @@ async def test_a_disk_with_no_room_at_all_is_no_damage(tmp_path: Path) -> None:
         async with troubled(tmp_path, "--delta-rows", "10") as found:
             await found.declare(b"q")
             filler = fill(disk)
-            for _ in range(12):
+            while "checkpoints fail" not in await found.trouble():  # The store has a reserve.
                 await publish(found, BODY[:10_000])
-            await until_trouble(found, "checkpoints fail")
             filler.unlink()
             await until_trouble(found, "")
         assert check_path(disk).sound
@@ -126,4 +128,46 @@ async def test_a_node_on_a_full_disk_goes_on_when_a_segment_is_due_for_the_archi
                     await asyncio.sleep(0.05)
             await publish(found, b"it goes on")
             filler.unlink()
+        assert not found.lines("Traceback")
+
+
+async def until_taken(found: Troubled) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            try:
+                return await publish(found)
+            except grpc.aio.AioRpcError as error:
+                assert isinstance(from_rpc_error(error), ResourceExhausted)
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("how", ["purge", "drop"])
+@pytest.mark.parametrize("last_body_bytes", [1_000_000, 2_000], ids=["large", "small"])
+async def test_a_full_slice_is_freed_by_a_purge_or_a_drop_alone(tmp_path: Path, how: str, last_body_bytes: int) -> None:
+    """What no checkpoint has need not be written when it was dropped since, and the journal has room for the drop, to
+    the last byte that others may use (operator brief, M1; client brief, 1)."""
+    with small_disk(tmp_path / "data", 300) as disk:
+        async with troubled(tmp_path, "--delta-rows", "40") as found:
+            await found.declare(b"q")
+            await found.declare(b"q2")
+            fill(disk, SEGMENT_BYTES + MIB // 2)
+            await publish_until_refused(found)
+            for _ in range(3_000):
+                try:
+                    await publish(found, bytes(last_body_bytes))
+                except grpc.aio.AioRpcError:
+                    break
+            await until_trouble(found, FULL)
+            async with found.node.stub() as stub:
+                if how == "purge":
+                    await stub.Purge(wire.PurgeRequest(queue=b"q"))
+                else:
+                    await stub.Drop(wire.DropRequest(queue=b"q"))
+            await until_trouble(found, "")
+            if how == "drop":
+                await found.declare(b"q")
+            await until_taken(found)
+            async with asyncio.timeout(WAIT_S):
+                while await found.metric("log_messages") != 1:
+                    pass  # What was said last is said again for a moment.
         assert not found.lines("Traceback")

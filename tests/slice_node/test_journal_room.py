@@ -34,10 +34,10 @@ class Watched:
         future.set_result(work())
         return future
 
-    def append(self, records: int) -> bool:
+    def append(self, records: int, frees: bool = False) -> bool:
         """Returns whether the batch was taken."""
         try:
-            append(self.journal, records)
+            append(self.journal, records, frees=frees)
         except ResourceExhausted as error:
             self.refusal = self.room.refused(error)
             return False
@@ -64,16 +64,53 @@ async def test_a_small_batch_in_the_rest_of_a_segment_is_no_space_again(caplog: 
     task = asyncio.create_task(watched.room.run())
     while watched.append(20):
         pass
-    assert watched.append(1), "the segment has room for a small one"
+    while watched.append(1):
+        pass
+    assert not watched.append(1), "the rest of the segment is kept"
+    assert watched.append(1, frees=True), "for what frees room"
     await watched.after_looks(5)
-    assert watched.room.trouble == FULL
+    assert watched.room.trouble == f"{FULL}, but for {journal_room.FREEING}" and watched.room.short
     assert watched.journal.allocated_bytes == SEGMENT_BYTES, "what could not be made is not allocated"
     files.free_bytes = 4 * SEGMENT_BYTES
     await watched.after_looks(2)
     await asyncio.sleep(0)
-    assert watched.room.trouble == "" and "has disk space again" in caplog.text
+    assert watched.room.trouble == "" and watched.room.short is None and "has disk space again" in caplog.text
     assert watched.append(4)
     task.cancel()
+
+
+async def test_a_start_on_a_full_disk_says_so_at_once() -> None:
+    files = FaultyFiles()
+    files.free_bytes = SEGMENT_BYTES
+    watched = Watched(open_journal(files))
+    while watched.append(1):
+        pass
+    watched.journal.close()
+    started = Watched(open_journal(files))
+    assert not started.room.trouble
+    task = asyncio.create_task(started.room.run())
+    await started.after_looks(2)
+    assert started.room.trouble.startswith(FULL) and started.room.short
+    files.free_bytes = 4 * SEGMENT_BYTES
+    await started.after_looks(2)
+    await asyncio.sleep(0)
+    assert not started.room.trouble and started.append(1)
+    task.cancel()
+
+
+def test_the_next_segment_leaves_a_checkpoint_its_room() -> None:
+    files = FaultyFiles()
+    journal = open_journal(files)
+    journal.next_segment.leave_bytes = 1_000
+    files.free_bytes = SEGMENT_BYTES + 999
+    assert not journal.has_next_segment() and not journal.next_segment.begun
+    with pytest.raises(ResourceExhausted, match="a checkpoint needs what is free"):
+        for _ in range(100):
+            append(journal, 20)
+    assert journal.segment_count == 1
+    journal.next_segment.leave_bytes = 0
+    append(journal, 20)
+    assert journal.segment_count == 2
 
 
 async def test_a_segment_made_before_the_disk_was_full_is_no_space_again() -> None:

@@ -15,7 +15,6 @@ import pytest
 
 from shoal_contract.errors import Corrupt, ResourceExhausted
 from shoal_slice_node.processes.checkpointer_process import _Kept, _written
-from shoal_slice_node.storage import store_room
 from shoal_slice_node.storage.checkpoint_writer import CheckpointWriter
 from shoal_slice_node.storage.lmdb_layout import DATA_FILE
 from shoal_slice_node.storage.lmdb_tables import LmdbBase
@@ -59,9 +58,10 @@ def test_a_disk_that_fills_during_a_checkpoint_is_full_and_not_broken(tmp_path: 
 
 def test_a_checkpoint_is_written_once_there_is_room(tmp_path: Path) -> None:
     with small_disk(tmp_path / "disk", 12) as disk:
-        kept = _Kept(disk)
-        kept.writer()
+        CheckpointWriter(disk).close()
+        (disk / DATA_FILE).open("r+b").truncate(128 << 10)  # Without a reserve, as if there had been no room.
         filler = fill(disk, 2 * MIB)
+        kept = _Kept(disk)
         with pytest.raises(ResourceExhausted):
             _written(kept, pieces(), 7)
         filler.unlink()
@@ -70,21 +70,20 @@ def test_a_checkpoint_is_written_once_there_is_room(tmp_path: Path) -> None:
         assert found(disk) == (7, ROWS)
 
 
-def test_without_more_room_a_full_disk_is_not_filled_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with small_disk(tmp_path / "disk", 3) as disk:
+def test_a_small_checkpoint_has_room_on_a_full_disk(tmp_path: Path) -> None:
+    """It is what releases the journal. A large one before it leaves it the room."""
+    with small_disk(tmp_path / "disk", 12) as disk:
         kept = _Kept(disk)
-        with pytest.raises(ResourceExhausted):
-            _written(kept, pieces(), 7)
+        assert _written(kept, pieces(1), 1)
+        fill(disk)
+        for lsn in range(2, 6):
+            with pytest.raises(ResourceExhausted):
+                _written(kept, pieces(8_000), lsn)
+            kept.close()
+            assert _written(kept, pieces(100), lsn)["fields"] == 200
+        assert free_bytes(disk) == 0
         kept.close()
-        monkeypatch.setattr(CheckpointWriter, "_write", lambda *_: pytest.fail("it was tried"))
-        with pytest.raises(ResourceExhausted, match="no disk space"):
-            _written(kept, pieces(), 7)
-        monkeypatch.undo()
-        monkeypatch.setattr(store_room, "STORE_ROOM_RETRY_S", 0)
-        room = StoreRoom(disk)
-        assert room.failed(errno.EDQUOT, MIB) is not None
-        room.check()  # A quota may have room though the disk has no more: it is tried again after a while.
-        kept.close()
+        assert found(disk)[0] == 5
 
 
 def test_nothing_is_cut_off_a_file_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +100,7 @@ def test_nothing_is_cut_off_a_file_that_cannot_be_synced(tmp_path: Path, monkeyp
     assert StoreRoom(tmp_path).failed(errno.ENOSPC, size) is not None
     assert (tmp_path / DATA_FILE).stat().st_size == size + MIB
     monkeypatch.undo()
-    assert StoreRoom(tmp_path).failed(errno.ENOSPC, size) is not None
+    assert StoreRoom(tmp_path).failed(errno.ENOSPC, size) is not None, "what it has beyond is no reserve that it knows"
     assert (tmp_path / DATA_FILE).stat().st_size == size
 
 
@@ -115,7 +114,8 @@ def test_a_store_that_has_no_room_to_be_made_is_no_damage(tmp_path: Path) -> Non
 def test_a_file_that_may_not_grow_is_no_damage(tmp_path: Path) -> None:
     """As with `ulimit -f`, which no look at the disk's free space could find."""
     kept = _Kept(tmp_path)
-    kept.writer()
+    with file_bytes_at_most(MIB):
+        kept.writer()
     with file_bytes_at_most(MIB), pytest.raises(ResourceExhausted, match=r"may not grow: File too large\. Raise"):
         _written(kept, pieces(), 7)
     kept.close()

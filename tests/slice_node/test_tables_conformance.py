@@ -8,9 +8,12 @@ from pathlib import Path
 import pytest
 
 from shoal_slice_node.adapters.store import Store
+from shoal_slice_node.core.tables import delta as delta_module
 from shoal_slice_node.core.tables.delta import Delta
+from shoal_slice_node.core.tables.delta_piece import OVERHEAD_BYTES
+from shoal_slice_node.core.tables.delta_rows import DeltaRows
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
-from shoal_slice_node.core.tables.tables import ROW_TABLES
+from shoal_slice_node.core.tables.tables import LOCAL_TABLES, ROW_TABLES
 
 from .memory_base import MemoryBase
 from .tables_model import Driver
@@ -46,6 +49,60 @@ def test_delta_over_memory_does_as_the_model(seed: int) -> None:
     driver.check_unfit_keys()
     driver.tables = base.tables
     driver.check_all()
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_frozen_delta_that_becomes_active_again_does_as_the_model(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Changes go on while it melts, in small parts. In the end the base has the same as if it had been written."""
+    monkeypatch.setattr(delta_module, "PIECE_ROWS_MAX", 7)
+    base = MemoryBase()
+    delta = Delta(base)
+    driver = Driver(delta, seed)
+    for turn in range(40):
+        driver.steps(driver.random.choice((1, 20, 200)))
+        delta.freeze()
+        driver.steps(driver.random.choice((0, 20, 200)))
+        if turn % 4 == 3:
+            base.checkpoint(delta)
+            continue
+        while delta.melt():
+            driver.steps(driver.random.choice((0, 0, 1, 5)))
+        delta.drop_frozen()
+        while delta.free():
+            pass
+        driver.check_all()
+        check_figures(delta)
+    delta.freeze()
+    base.checkpoint(delta)
+    driver.tables = base.tables
+    driver.check_all()
+
+
+def check_figures(delta: Delta) -> None:
+    """The figures of the active layer are those of what is in it."""
+    for name in (*ROW_TABLES, *LOCAL_TABLES):
+        table: DeltaRows = getattr(delta, name)
+        items = [*table._inserted.items(), *table._changed.items()]
+        assert table.rows == len(items)
+        assert table.bytes_about == sum(len(key) + len(value) + OVERHEAD_BYTES for key, value in items), name
+    logs = delta._logs._layer
+    rows = [row for key_id in logs.rows for _, row in logs.of(key_id)]
+    assert (logs.count, logs.bytes_about) == (len(rows), sum(len(row) + OVERHEAD_BYTES for row in rows))
+
+
+def test_what_was_trimmed_since_a_freeze_is_told_and_is_gone_once_it_has_melted() -> None:
+    delta = Delta(MemoryBase())
+    for offset in range(1, 6):
+        delta.log.append(b"key00001", offset, bytes(1_000))
+    delta.freeze()
+    assert sum(delta.trimmed()) == 0
+    delta.log.trim(b"key00001", 1, 5)
+    assert sum(delta.trimmed()) == 4 * (1_000 + OVERHEAD_BYTES)
+    while delta.melt():
+        pass
+    delta.drop_frozen()
+    assert [first for _, first, _ in delta.log.scan()] == [5]
+    assert delta.bytes_active < 2_000
 
 
 NO_HINTS = (*ROW_TABLES, "local_totals")

@@ -60,7 +60,7 @@ async def test_a_node_that_is_told_to_stop_serves_until_its_checkpoint_is_writte
         told = await found.until_ready(False)
         assert "it is closing" in told
         await found.declare(b"meanwhile")
-        assert found.lines("It is tried again every")
+        assert found.lines("It is tried again when")
         (found.faults / "checkpoints").unlink()
         async with asyncio.timeout(WAIT_S):
             assert await found.node.process.wait() == 0

@@ -95,7 +95,14 @@ class Broker:
         self.answers = AnswerRoom(memory.answers_bytes)
         self.journal_room = JournalRoom(self.journal, data.in_journal_thread)
         room = self.journal_room
-        hooks = Hooks(self.start_due_work, self.checkpoints.throttle, self.check_may_answer, room.refused, room.taken)
+        hooks = Hooks(
+            self.start_due_work,
+            self.checkpoints.throttle,
+            self.check_may_answer,
+            room.refused,
+            room.taken,
+            lambda: room.short,
+        )
         self.commit_loop = CommitLoop(
             self.node.commit,
             self.large_frames,
@@ -164,9 +171,9 @@ class Broker:
                 "this node's lease may be over: it answers nothing more, the outcome is unknown", subject="lease"
             )
 
-    def check_takes_changes(self) -> None:
-        """Raises ResourceExhausted while no change could ever become a checkpoint."""
-        refusal = self.checkpoints.refusal
+    def check_takes_changes(self, frees: bool = False) -> None:
+        """Raises ResourceExhausted while no change could ever become a checkpoint, unless it `frees` room."""
+        refusal = "" if frees else self.checkpoints.refusal
         if refusal:
             raise ResourceExhausted(f"this slice takes no changes now: {refusal}", subject="checkpoint")
 
@@ -185,7 +192,7 @@ class Broker:
     def check_takes_sessions(self) -> None:
         """Raises ResourceExhausted while the process holds much more than its budget."""
         if self.watchman.memory_short is not None:
-            raise self.watchman.memory_short
+            raise self.watchman.memory_short.with_traceback(None)  # Else it keeps the frames of all who were told.
 
     def open_session(
         self,

@@ -18,6 +18,7 @@ from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.commit_loop import JournalThread
 from shoal_slice_node.adapters.limits import (
     CHECKPOINT_RETRY_MS,
+    CHECKPOINT_RETRY_MS_MAX,
     DELTA_BYTES_MAX,
     DELTA_STALL_FACTOR,
     DELTA_TROUBLE_FACTOR,
@@ -28,6 +29,7 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.node.freezing import Freezing
 from shoal_slice_node.processes.limits import IDLE_MS
 from shoal_slice_node.storage.journal_files import Journal
+from shoal_slice_node.storage.limits import STORE_GROWTH_BYTES
 
 _log = logging.getLogger(__name__)
 
@@ -63,6 +65,7 @@ class Checkpoints:
         self._caught_up.set()
         self._freed: asyncio.Future[None] | None = None
         self._let_go = True
+        self._pause_ms = CHECKPOINT_RETRY_MS
 
     def consider(self) -> None:
         """Begins a checkpoint if one is due. To be called between records."""
@@ -123,6 +126,7 @@ class Checkpoints:
             await self._checkpoint()
 
     async def _checkpoint(self) -> None:
+        """Writes the frozen delta. Tries until it is written, or melted for the next one, which is wanted at once."""
         while True:
             try:
                 self.figures = await self._store.checkpoint()
@@ -132,25 +136,49 @@ class Checkpoints:
             except ShoalError as error:
                 if error.message != self.problem:
                     _log.error(
-                        "a checkpoint failed: %s. It is tried again every %d ms; until it succeeds, the journal"
-                        " grows, and changes are refused once too many wait",
-                        *(error, CHECKPOINT_RETRY_MS),
+                        "a checkpoint failed: %s. It is tried again when there is more room, and every %d s at least;"
+                        " until it succeeds, the journal grows, and changes are refused once too many wait",
+                        *(error, CHECKPOINT_RETRY_MS_MAX // 1000),
                     )
                 self.problem = error.message
-                await asyncio.sleep(CHECKPOINT_RETRY_MS / 1000)
+                if isinstance(error, ResourceExhausted):  # Else the next segment takes what the checkpoint waits for.
+                    self._journal.next_segment.leave_bytes = self._store.frozen_bytes + STORE_GROWTH_BYTES
+            if await self._pause():
+                self._freezing.want(self._store.checkpoint_lsn + 1)
+                self._ended()
+                return
+        self._pause_ms = CHECKPOINT_RETRY_MS
         if self.problem:
             _log.info("checkpoints are written again")
             self.problem = ""
+            self._journal.next_segment.leave_bytes = 0
         self.on_emptied(self.figures.pop("emptied"))
         below_lsn = self._store.checkpoint_lsn + 1
         if self._archiving is not None:
             self._archiving.release(below_lsn)
         else:
             await self._release(below_lsn)
+        self._ended()
+
+    def _ended(self) -> None:
+        """Lets those go on that wait until nothing is frozen."""
         if not self._store.freezing:  # The next delta may have been frozen while the journal was released.
             self._caught_up.set()
         if self._freed is not None and not self._freed.done():
             self._freed.set_result(None)
+
+    async def _pause(self) -> bool:
+        """Waits before the next attempt: longer each time, but no longer than until the disk has more room than now, or
+        there is much less to write. Returns whether that is so: then nothing is frozen."""
+        free_bytes, end_ms = self._store.disk_free_bytes, steady_ms() + self._pause_ms
+        self._pause_ms = min(2 * self._pause_ms, CHECKPOINT_RETRY_MS_MAX)
+        while (left_ms := end_ms - steady_ms()) > 0:
+            await asyncio.sleep(min(left_ms, CHECKPOINT_RETRY_MS) / 1000)
+            if await self._store.melt():
+                return True
+            if self._store.disk_free_bytes >= free_bytes + STORE_GROWTH_BYTES:
+                break
+        return False
 
     async def _release(self, below_lsn: int) -> None:
         try:
@@ -174,7 +202,7 @@ class Checkpoints:
 
     async def finish(self) -> None:
         """Writes a last checkpoint of everything. Called after `run` was cancelled between two checkpoints."""
-        if self._state.lsn > self._store.checkpoint_lsn:
+        while self._state.lsn > self._store.checkpoint_lsn:
             self._freezing.freeze()
             await self._checkpoint()
 

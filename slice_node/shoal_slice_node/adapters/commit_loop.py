@@ -26,9 +26,9 @@ from shoal_slice_node.core.node.commit import NODE, Batch, Commit, Item
 
 
 class JournalWriter(Protocol):
-    def append(self, data: bytes, first_lsn: int, last_lsn: int) -> None:
-        """Appends records, which are durable when this returns. Called from a thread. Raises ResourceExhausted (nothing
-        was written), Corrupt."""
+    def append(self, data: bytes, first_lsn: int, last_lsn: int, frees: bool = False) -> None:
+        """Appends records, which are durable when this returns. `frees`: they may use what is kept for such as free
+        room. Called from a thread. Raises ResourceExhausted (nothing was written), Corrupt."""
 
 
 JournalThread = Callable[[Callable[[], object]], "asyncio.Future[object]"]
@@ -40,13 +40,14 @@ class Hooks:
     """Holds the functions that the loop calls. `on_turn`: after each slice of work. `throttle`: before a batch is
     applied; the loop waits for the future that it returns. `check_may_answer`: before anything is answered; raises
     Fenced once the lease may be over. `on_full`: when the journal refused a batch for lack of room; returns the error
-    for those that sent it. `on_taken`: when it took one."""
+    for those that sent it. `on_taken`: when it took one. `short`: why only what frees room is taken, or None."""
 
     on_turn: Callable[[], None]
     throttle: Callable[[], asyncio.Future[None] | None]
     check_may_answer: Callable[[], None] = lambda: None
     on_full: Callable[[ResourceExhausted], ResourceExhausted] = lambda error: error
     on_taken: Callable[[], None] = lambda: None
+    short: Callable[[], ShoalError | None] = lambda: None
 
 
 class WholeRecords(asyncio.Event):
@@ -125,11 +126,11 @@ class CommitLoop:
                 if not commit and not commit.to_apply:
                     self._wake.clear()
                     await self._wake.wait()
-                batch = commit.gather(wall_ms())
+                batch = commit.gather(wall_ms(), short=self._hooks.short())
                 self._make_room(batch)
-                sync = self._write(batch) if batch.data else None
+                sync = self._write(batch) if batch.data or batch.held else None
                 await self._apply()
-                await self._synced(sync)
+                await self._synced(sync, bool(batch.data))
         except Corrupt as error:
             self._end(Unavailable(f"the slice stops, and the outcome is unknown: {error.message}", subject="slice"))
             raise
@@ -155,9 +156,12 @@ class CommitLoop:
                     self._waiting_for_room.pop(source).set()
 
     def _write(self, batch: Batch) -> asyncio.Future[object]:
-        return self._in_journal_thread(lambda: self._journal.append(batch.data, batch.first_lsn, batch.last_lsn))
+        """Writes a batch in the journal's thread. One that has only items to be refused has its turn there, too, so
+        that those who send again at once do not keep the loop busy."""
+        data, first_lsn, last_lsn, frees = batch.data, batch.first_lsn, batch.last_lsn, batch.short is not None
+        return self._in_journal_thread(lambda: self._journal.append(data, first_lsn, last_lsn, frees) if data else None)
 
-    async def _synced(self, sync: asyncio.Future[object] | None) -> None:
+    async def _synced(self, sync: asyncio.Future[object] | None, written: bool) -> None:
         """Waits for the batch that is being written, then lets it be applied. If the disk was full, only its items that
         are not journaled go on."""
         try:
@@ -166,7 +170,7 @@ class CommitLoop:
         except ResourceExhausted as error:
             self.commit.refused(self._hooks.on_full(error))
             return
-        if sync is not None:
+        if written:
             self._hooks.on_taken()
         self.commit.written()
 

@@ -18,37 +18,55 @@ from shoal_slice_node.storage.journal_files import Journal
 DISK: str = "disk bytes"
 """The subject of errors that say that a disk is full."""
 
+FREEING: str = "acks, unbinds, purges and drops"
+"""What is taken on a full disk, as long as there is a reserve."""
+
 _log = logging.getLogger(__name__)
 
 
 class JournalRoom:
-    """Knows whether `journal` lacks room. `trouble`: why changes are refused, as a sentence; "" while they are
-    taken."""
+    """Knows whether `journal` lacks room. `short`: the error for all changes but those that free room, while there is
+    no next segment, nor room for it; else None."""
 
     def __init__(self, journal: Journal, in_journal_thread: JournalThread) -> None:
-        self.trouble = ""
+        self.short: ResourceExhausted | None = None
+        self._trouble = ""
         self._journal = journal
         self._in_journal_thread = in_journal_thread
         self._lacking = asyncio.Event()
         self._taken_since = False
+        self._full_disk = False
+
+    @property
+    def trouble(self) -> str:
+        """Returns why changes are refused, as a sentence; "" while they are taken."""
+        return self._trouble + (f", but for {FREEING}" if self._trouble and self.short else "")
 
     def refused(self, error: ResourceExhausted) -> ResourceExhausted:
         """Notes that the journal refused a batch. Returns the error for those that sent it: they cannot see the path of
         the journal, and need the name of the slice."""
         self._taken_since = False
-        if not self.trouble:
+        self._full_disk = error.subject == DISK
+        self._look()
+        if not self._trouble:
             full = error.subject == DISK
-            self.trouble = "the disk of its journal is full" if full else error.message
-            self.trouble += ": changes are refused until there is room"
+            self._trouble = "the disk of its journal is full" if full else error.message
+            self._trouble += ": changes are refused until there is room"
             self._lacking.set()
             _log.error(
-                "the journal takes no changes: %s. They are refused until there is room, reads go on. %s; no restart is"
-                " needed",
-                *(error.message, "Make room, or grow the disk" if full else "Make room"),
+                "the journal takes no changes: %s. They are refused until there is room, but for %s; reads go on. %s;"
+                " no restart is needed",
+                *(error.message, FREEING, "Drop or purge, make room, or grow the disk" if full else "Make room"),
             )
         if error.subject != DISK:
             return error
+        return self._full()
+
+    def _full(self) -> ResourceExhausted:
         return ResourceExhausted(f"the disk of {self._slice()} is full: the change was not stored", subject=DISK)
+
+    def _look(self) -> None:
+        self.short = self._full() if self._full_disk and not self._journal.next_segment.begun else None
 
     def taken(self) -> None:
         """Notes that the journal took a batch."""
@@ -56,11 +74,13 @@ class JournalRoom:
 
     async def run(self) -> None:
         """Looks for room while there is none, until it is cancelled."""
+        if await self._in_journal_thread(self._journal.ends_without_next):
+            self.refused(ResourceExhausted("no disk space for its next segment", subject=DISK))
         while True:
             await self._lacking.wait()
             await self._room()
             self._lacking.clear()
-            self.trouble = ""
+            self._trouble, self.short, self._full_disk = "", None, False
             _log.info("the journal has disk space again: changes are taken")
 
     async def _room(self) -> None:
@@ -69,6 +89,7 @@ class JournalRoom:
         lacked = False
         while True:
             made = await self._in_journal_thread(self._journal.has_next_segment)
+            self._look()
             if made and (lacked or self._taken_since):
                 return
             lacked = lacked or not made

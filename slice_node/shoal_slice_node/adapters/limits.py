@@ -343,11 +343,18 @@ OPEN_FILES_RESERVE: Final = 1_500
 """Open files reserved for everything but clients' connections: operators' and HTTP connections, journal, store, child
 processes. A node that cannot open its next journal segment refuses changes."""
 
+MELT_SHARE: Final = 8
+"""A frozen delta that cannot be written is put together with later changes when that makes it smaller by an eighth."""
+
 JOURNAL_ROOM_LOOK_MS: Final = 1_000
 """The time between looks for room for the next segment, after the journal's disk was full."""
 
 CHECKPOINT_RETRY_MS: Final = 1_000
-"""The time between attempts to checkpoint when the checkpointer died or its disk was full."""
+"""The time after a first attempt to checkpoint that failed; it doubles with each further one. Whether the disk has more
+room is looked at as often."""
+
+CHECKPOINT_RETRY_MS_MAX: Final = 30_000
+"""The most time between attempts to checkpoint. A quota, or a store elsewhere, shows no more room than before."""
 
 ARCHIVE_RETRY_MS: Final = 5_000
 """The time between attempts when the archive's volume is full or gone. Meanwhile the journal grows, serving goes on."""

@@ -40,7 +40,7 @@ def submit_change(
     if checked.live:
         _submit_live(broker, source, head.sequence, len(data), checked, answer, large_bytes)
         return
-    broker.check_takes_changes()
+    broker.check_takes_changes(checked.frees)
     sequence = head.sequence
 
     def applied(effects: Effects) -> None:

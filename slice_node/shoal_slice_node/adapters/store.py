@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX
+from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX, MELT_SHARE
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.processes.checkpointer import Checkpointer
 from shoal_slice_node.storage.folder_lock import lock_folder
@@ -37,6 +37,7 @@ class Store:
         self._checkpointer = checkpointer
         self._base = base
         self._frozen_lsn: int | None = None
+        self._frozen_bytes = 0
         self.identity = base.identity
         self.checkpointer_restarts = 0
         self.tables = Delta(base)
@@ -93,11 +94,17 @@ class Store:
         """Returns whether a delta is frozen: True from `freeze` until `checkpoint` has returned."""
         return self._frozen_lsn is not None
 
+    @property
+    def frozen_bytes(self) -> int:
+        """Returns the approximate memory of the frozen rows, in bytes."""
+        return self._frozen_bytes
+
     def freeze(self, lsn: int) -> None:
         """Freezes the delta, which must hold everything up to `lsn` and nothing above. O(1). Not to be called while
         `freezing`."""
         assert not self.freezing, "the last frozen delta is not checkpointed yet"
         assert lsn >= self.checkpoint_lsn
+        self._frozen_bytes = self.delta_bytes
         self.tables.freeze()
         self._frozen_lsn = lsn
 
@@ -125,10 +132,29 @@ class Store:
         self.tables.drop_frozen()
         self.checkpoint_lsn = self._frozen_lsn
         self.checkpoint_ms = time.time_ns() // 1_000_000
+        await self._end_freezing()
+        return figures
+
+    async def _end_freezing(self) -> None:
         while self.tables.free():  # noqa: ASYNC110 - not waiting: others get their turn
             await asyncio.sleep(0)
         self._frozen_lsn = None
-        return figures
+        self._frozen_bytes = 0
+
+    async def melt(self) -> bool:
+        """Makes the frozen delta active again, if much of what it would write was trimmed since: the next one is frozen
+        without that, and is at least MELT_SHARE smaller. Other work goes on meanwhile. Returns whether it did so."""
+        saved_bytes = 0
+        for trimmed_bytes in self.tables.trimmed():
+            saved_bytes += trimmed_bytes
+            await asyncio.sleep(0)
+        if saved_bytes <= self.delta_bytes + self._frozen_bytes // MELT_SHARE:
+            return False
+        while self.tables.melt():  # noqa: ASYNC110 - not waiting: others get their turn
+            await asyncio.sleep(0)
+        self.tables.drop_frozen()
+        await self._end_freezing()
+        return True
 
     def warm(self) -> None:
         """Reads the checkpoint into the page cache after a start, before its rows are needed. Blocks: call it in a

@@ -70,6 +70,7 @@ class CheckpointWriter:
                 environment.reader_check()  # else a killed reader would keep its old pages from reuse for good
                 with environment.begin(write=True) as transaction:
                     self._tables = self._open(transaction, identity)
+            self._room.reserve(self._used_bytes())
         except BaseException:
             self.close()
             raise
@@ -103,17 +104,20 @@ class CheckpointWriter:
             try:
                 yield
             except (lmdb.Error, OSError) as error:
-                used_bytes = (self._environment.info()["last_pgno"] + 1) * self._environment.stat()["psize"]
-                lacking = self._room.failed(errno_of(error), used_bytes)
+                lacking = self._room.failed(errno_of(error), self._used_bytes())
                 if lacking is not None:
                     raise lacking from error
                 raise
+
+    def _used_bytes(self) -> int:
+        """Returns the file's bytes that the last commit uses."""
+        used_pages: int = self._environment.info()["last_pgno"] + 1
+        return used_pages * int(self._environment.stat()["psize"])
 
     def write(self, pieces: Iterable[Piece], lsn: int) -> dict[str, Any]:
         """Writes all of `pieces`, or nothing. Returns figures: `fields` written, the seconds of writing (`write_s`) and
         of the commit (`commit_s`), and `emptied`: the keys that lost their last binding, now in `local_hints`.
         Raises ResourceExhausted; Corrupt, with the system's number as `value`."""
-        self._room.check()
         started = perf_counter()
         gathered: dict[tuple[str, str], list[Any]] = defaultdict(list)
         for shape, table, flat in pieces:
@@ -129,7 +133,7 @@ class CheckpointWriter:
             except BaseException:
                 transaction.abort()
                 raise
-        self._room.succeeded()
+        self._room.reserve(self._used_bytes())
         commit_s = perf_counter() - written
         return {"fields": rows, "write_s": written - started, "commit_s": commit_s, "emptied": emptied}
 

@@ -6,6 +6,7 @@ Belongs here: making a segment under a name that no start-up reads. Not here: wh
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from concurrent.futures import Executor, Future
@@ -27,6 +28,8 @@ class NextSegment:
 
     def __init__(self, files: Files, folder: Path, segment_bytes: int, background: Executor, identity: bytes) -> None:
         self.identity = identity
+        self.leave_bytes = 0
+        """How much must be free beside a new segment: for a checkpoint, which alone lets segments go."""
         self._files = files
         self._folder = folder
         self._segment_bytes = segment_bytes
@@ -51,10 +54,16 @@ class NextSegment:
             return False
         if made is not None and made.exception() is None:
             return True
-        if self._files.free_space_bytes(self._folder) >= self._segment_bytes:  # Else it would fill the disk, and fail.
+        if self._has_room():  # Else it would fill the disk, and fail.
             self._made = None
             self.begin()
         return False
+
+    def ensure(self) -> None:
+        """Returns once it is on disk. It is made now if it was not made ahead, or could not be. Raises OSError."""
+        nonce = self.take()
+        self._made = Future()
+        self._made.set_result(nonce)
 
     def take(self) -> bytes:
         """Returns the nonce of the segment that is ready under the name PREPARED, and forgets it. It is made now if it
@@ -67,12 +76,17 @@ class NextSegment:
                 _log.info("the next journal segment could not be made ahead: %s. It is made when it is needed", error)
         return self._make()
 
+    def _has_room(self) -> bool:
+        return self._files.free_space_bytes(self._folder) >= self._segment_bytes + self.leave_bytes
+
     def close(self) -> None:
         """Waits for what was begun."""
         self._background.shutdown()
 
     def _make(self) -> bytes:
         """Makes a segment of a head and zeros, on disk, under a name that no start-up reads. Returns its nonce."""
+        if self.leave_bytes and not self._has_room():
+            raise OSError(errno.ENOSPC, f"{os.strerror(errno.ENOSPC)}: a checkpoint needs what is free")
         nonce = os.urandom(NONCE_BYTES)
         path = self._folder / PREPARED
         if PREPARED in self._files.names(self._folder):

@@ -20,7 +20,7 @@ of its callers. The methods block: call them from one thread at a time, not the 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 
@@ -46,7 +46,7 @@ from shoal_slice_node.storage.journal_segment import (
     encode_head,
     segment_name,
 )
-from shoal_slice_node.storage.limits import APPEND_BYTES_MAX, SEGMENT_BYTES
+from shoal_slice_node.storage.limits import APPEND_BYTES_MAX, SEGMENT_BYTES, SEGMENT_RESERVE_SHARE
 
 _log = logging.getLogger(__name__)
 
@@ -169,16 +169,19 @@ class Journal:
         """Returns the bytes allocated for the segments kept and for the one made ahead."""
         return (len(self._segments) + self._next.begun) * self._segment_bytes
 
-    def append(self, data: bytes, first_lsn: int, last_lsn: int) -> None:
-        """Appends whole records, first_lsn to last_lsn, which are on disk when this returns. Raises ResourceExhausted
-        (no disk space: nothing is appended, try again later), TooLarge, Corrupt (the disk failed; the journal stops for
-        good)."""
+    def append(self, data: bytes, first_lsn: int, last_lsn: int, frees: bool = False) -> None:
+        """Appends whole records, first_lsn to last_lsn, which are on disk when this returns. `frees`: they may use the
+        reserve. Raises ResourceExhausted (no disk space: nothing is appended, try again later), TooLarge, Corrupt (the
+        disk failed; the journal stops for good)."""
         if self.failed is not None:
             raise self.failed
         assert first_lsn == self.next_lsn <= last_lsn, f"LSN {first_lsn}-{last_lsn}; expected {self.next_lsn}"
         size = self._check_size(data)
-        if self._position + size > self._segment_bytes or not self._named:
+        left_bytes = self._segment_bytes - self._position - size
+        if left_bytes < 0 or not self._named:
             self._rotate()
+        elif left_bytes < self._segment_bytes // SEGMENT_RESERVE_SHARE and not frees:
+            self._translated(self._next.ensure)
         self._write(batch_mark(first_lsn, first_lsn - 1, self._nonce) + data)
         self.next_lsn = last_lsn + 1
         if self._position > self._segment_bytes // 8:
@@ -190,7 +193,7 @@ class Journal:
         `next_lsn`, or has a gap), TooLarge; then nothing is appended. Else raises as `append` does."""
         self._check_size(data)
         last_lsn = check_raw(data, self.next_lsn)
-        self.append(data, self.next_lsn, last_lsn)
+        self.append(data, self.next_lsn, last_lsn, frees=True)
         return last_lsn
 
     def _check_size(self, data: bytes) -> int:
@@ -229,10 +232,14 @@ class Journal:
 
     def _rotate(self) -> None:
         """Begins a new segment for the next batch, or ends what was begun. Everything before it has been synced."""
+        if self._named:
+            self._translated(self._begin_segment)
+        self._translated(self._sync_name)
+
+    def _translated(self, work: Callable[[], None]) -> None:
+        """Does work with files. Raises ResourceExhausted; Corrupt, which stops the journal."""
         try:
-            if self._named:
-                self._begin_segment()
-            self._sync_name()
+            work()
         except OSError as error:
             failure = typed_error(error, self._folder)
             if isinstance(failure, Corrupt):
@@ -260,10 +267,20 @@ class Journal:
         self._files.sync_folder(self._folder)
         self._named = True
 
+    @property
+    def next_segment(self) -> NextSegment:
+        return self._next
+
     def has_next_segment(self) -> bool:
         """Returns whether the next segment is on disk. If it is not and there is room for it, its making begins, in the
         background."""
         return self._next.is_made()
+
+    def ends_without_next(self) -> bool:
+        """Returns whether little more than the reserve is left of this segment, and there is no room for the next."""
+        left_bytes = self._segment_bytes - self._position
+        little = left_bytes < 2 * self._segment_bytes // SEGMENT_RESERVE_SHARE
+        return little and not self._next.is_made() and not self._next.begun
 
     def records(self, from_lsn: int) -> Iterator[Record]:
         """Returns the records from from_lsn on, up to the last one written now. Raises OutOfRange if from_lsn is

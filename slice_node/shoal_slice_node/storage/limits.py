@@ -14,9 +14,9 @@ STORE_GROWTH_BYTES: Final = 1 << 20
 """Bytes by which the store's file must be able to grow after a failed write, or the disk is full. LMDB writes up to 64
 pages at once (256 KiB), so a short write leaves less than that; a file system may want some more for itself."""
 
-STORE_ROOM_RETRY_S: Final = 30
-"""After this time a checkpoint that found the disk full is tried again, though no more is free: it may be a quota that
-was full."""
+STORE_RESERVE_BYTES: Final = 4 << 20
+"""Bytes that the store's file has beyond what is written, where the disk has room for them: on a full disk a checkpoint
+of drops, purges and acks finds its pages there, 1,000 of them, and the journal is released."""
 
 STORE_MEMORY_SHARE: Final = 2
 """A store smaller than the machine's memory divided by this is read with read-ahead, and warmed after a start."""
@@ -33,6 +33,10 @@ LOCK_RETRY_S: Final = 0.02
 
 SEGMENT_BYTES: Final = 64 << 20
 """Bytes of a journal segment, which is preallocated so that an fdatasync writes no metadata."""
+
+SEGMENT_RESERVE_SHARE: Final = 16
+"""The last bytes of a segment, this share of it (4 MiB), are left to what frees room while there is no next segment:
+drops, purges, unbinds, acks, and the node's own records. 4 MiB hold 100,000 bindings that are given up."""
 
 APPEND_BYTES_MAX: Final = 32 << 20
 """Bytes of one append to the journal. It fits a segment, and is more than the bound of one record."""

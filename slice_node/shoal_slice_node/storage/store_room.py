@@ -15,14 +15,13 @@ from __future__ import annotations
 
 import errno
 import os
-import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from shoal_contract.errors import Corrupt, ResourceExhausted
 from shoal_slice_node.storage.disk_errors import FULL, typed_error
-from shoal_slice_node.storage.limits import STORE_GROWTH_BYTES, STORE_ROOM_RETRY_S
+from shoal_slice_node.storage.limits import STORE_GROWTH_BYTES, STORE_RESERVE_BYTES
 from shoal_slice_node.storage.mapped_memory import LMDB_FILE, LMDB_LOCK_FILE
 
 _FILE_LIMIT: Final = errno.EFBIG
@@ -70,25 +69,26 @@ def reserve_lock_file(folder: Path) -> int:
     return file
 
 
+def _lengthen(file: int, to_bytes: int) -> None:
+    """Gives the file so many bytes, with blocks, or leaves it as long as it was. Raises OSError."""
+    size = os.fstat(file).st_size
+    try:
+        os.posix_fallocate(file, size, max(1, to_bytes - size))
+    except OSError:
+        os.ftruncate(file, size)
+        raise
+
+
 class StoreRoom:
-    """Knows whether the store in `folder` had room for its last write. One for each process that writes it; used only
-    while no write transaction is open."""
+    """Keeps the store's file in `folder` as long as it should be. One for each process that writes it; used only while
+    no write transaction is open. It keeps no error: an exception that is raised again keeps the frames of every raise,
+    with the deltas in their variables."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._path = folder / LMDB_FILE
-        self._refused: ResourceExhausted | None = None
-        self._free_blocks_wanted = 0
-        self._look_again_s = 0.0
-
-    def check(self) -> None:
-        """Raises the last write's ResourceExhausted while there is not more room than it had. So attempts do not fill
-        the disk again and again. After STORE_ROOM_RETRY_S one is made all the same: a quota has room of its own."""
-        if self._refused is None or time.monotonic() >= self._look_again_s:
-            return
-        found = os.statvfs(self._folder)
-        if found.f_bfree * found.f_frsize < self._free_blocks_wanted:
-            raise self._refused
+        self._reserved_to = 0
+        """Where the reserve ends in the file."""
 
     def failed(self, code: int, used_bytes: int) -> ResourceExhausted | None:
         """Returns what a failed write means if it lacked room; None: it did not, or there is room again. `code`: the
@@ -98,14 +98,19 @@ class StoreRoom:
             return None
         self._cut(used_bytes)
         found = os.statvfs(self._folder)
-        self._free_blocks_wanted = 0 if lacking == _FILE_LIMIT else found.f_bfree * found.f_frsize + STORE_GROWTH_BYTES
-        self._look_again_s = time.monotonic() + STORE_ROOM_RETRY_S
-        self._refused = self._error(lacking, found.f_bavail * found.f_frsize)
-        return self._refused
+        return self._error(lacking, found.f_bavail * found.f_frsize)
 
-    def succeeded(self) -> None:
-        """Forgets the last failure."""
-        self._refused = None
+    def reserve(self, used_bytes: int) -> None:
+        """Gives the file STORE_RESERVE_BYTES beyond `used_bytes`, if half of them are gone and the disk has room. LMDB
+        takes no notice of how long its file is."""
+        if self._path.stat().st_size < used_bytes + STORE_RESERVE_BYTES // 2:
+            with suppress(OSError):
+                file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    _lengthen(file, used_bytes + STORE_RESERVE_BYTES)
+                finally:
+                    os.close(file)
+        self._reserved_to = min(self._path.stat().st_size, used_bytes + STORE_RESERVE_BYTES)
 
     def _growth_error(self) -> int:
         """Returns the errno of making the file longer by STORE_GROWTH_BYTES, if it says that there is no room; else 0.
@@ -124,15 +129,16 @@ class StoreRoom:
         return 0
 
     def _cut(self, used_bytes: int) -> None:
-        """Cuts the file off at `used_bytes`. If it was the meta page that could not be written, LMDB has put the old
-        one back, and the disk may still have the new one, with the pages above: so what is seen is synced first. If
-        that fails, nothing is cut (and the next writer must `settle` it)."""
+        """Cuts the file off at `used_bytes`, or at the end of the reserve. If it was the meta page that could not be
+        written, LMDB has put the old one back, and the disk may still have the new one, with the pages above: so what
+        is seen is synced first. If that fails, nothing is cut (and the next writer must `settle` it)."""
         file = os.open(self._path, os.O_RDWR | os.O_CLOEXEC)
         try:
-            if os.fstat(file).st_size > used_bytes:
+            kept_bytes = max(used_bytes, self._reserved_to)
+            if os.fstat(file).st_size > kept_bytes:
                 with suppress(OSError):
                     os.fsync(file)
-                    os.ftruncate(file, used_bytes)
+                    os.ftruncate(file, kept_bytes)
         finally:
             os.close(file)
 

@@ -18,6 +18,7 @@ from typing import NamedTuple
 from shoal_contract.errors import ShoalError
 from shoal_contract.journal_record import Record, encode_header
 from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.records import Kind
 from shoal_slice_node.core.fair_queue import FairQueue
 from shoal_slice_node.core.limits import (
     APPLIED_WHOLE_MAX,
@@ -35,6 +36,8 @@ _log = logging.getLogger(__name__)
 NODE: Hashable = "node"
 """The source of the node's own items."""
 _NOTHING = Effects()
+_FREEING = frozenset((Kind.ACKS, Kind.TRIM, Kind.RECLAIM, Kind.OWNERSHIP, Kind.EXPIRE, Kind.DUE))
+"""The node's own records that are written although there is little room."""
 
 
 @dataclass(slots=True)
@@ -65,13 +68,16 @@ Entry = tuple[Item, Record | None]
 
 class Batch(NamedTuple):
     """Describes one group commit. `data`: what the journal must append, records `first_lsn` to `last_lsn`; b"":
-    nothing. `sources`: the sources of its items."""
+    nothing. `sources`: the sources of its items. `short`: why it has only what frees room; None: it has all kinds.
+    `held`: the items that are refused for that."""
 
     entries: list[Entry]
     data: bytes
     first_lsn: int
     last_lsn: int
     sources: set[Hashable]
+    short: ShoalError | None
+    held: list[Item]
 
 
 class Commit:
@@ -148,26 +154,32 @@ class Commit:
 
     # What is to be written.
 
-    def gather(self, wall_ms: int, items_max: int | None = None) -> Batch:
+    def gather(self, wall_ms: int, items_max: int | None = None, short: ShoalError | None = None) -> Batch:
         """Returns the next batch, which is being written from here on. Must not be called while another batch is being
         written. `wall_ms`: the time for its records; record times never go back. `items_max`: no more than so many
-        items."""
+        items. `short`: only what frees room is taken, and the rest is refused with this error."""
         assert self._writing is None
+        held: list[Item] = []
         entries: list[Entry] = []
         data: list[bytes] = []
         size = operations = 0
         first_lsn = self._next_lsn
         time_ms = self._time_ms = max(self._time_ms, wall_ms)
         pending, sources = self._pending, set[Hashable]()
-        self._writing = Batch(entries, b"", first_lsn, first_lsn - 1, sources)  # If this fails, items still hear of it.
+        self._writing = Batch(entries, b"", first_lsn, first_lsn - 1, sources, short, held)  # Items hear of a failure.
         self._growing.begin_batch()
         while pending and size < BATCH_BYTES_MAX and operations < BATCH_OPERATIONS_MAX and len(entries) != items_max:
             source, item = pending.take()
             sources.add(source)
-            entries.append((item, None))
+            if short is None or _frees(item):
+                entries.append((item, None))
+            else:
+                held.append(item)
             if item.large_bytes:
                 self._let_go(item.large_bytes)
                 item.large_bytes = 0
+            if held and held[-1] is item:
+                continue
             expected = item.operations
             if item.make is not None:
                 item.payload = item.make()
@@ -188,7 +200,7 @@ class Commit:
             size += len(item.payload)
             operations += item.operations
             entries[-1] = item, record
-        self._writing = Batch(entries, b"".join(data), first_lsn, self._next_lsn - 1, sources)
+        self._writing = Batch(entries, b"".join(data), first_lsn, self._next_lsn - 1, sources, short, held)
         return self._writing
 
     def written(self) -> None:
@@ -197,6 +209,7 @@ class Commit:
         batch, self._writing = self._writing, None
         self.committed_lsn = batch.last_lsn
         self._entries += batch.entries
+        _refuse_held(batch)
 
     def refused(self, error: ShoalError) -> None:
         """Notes that nothing of the batch was written, because the disk is full. Items that need no disk go on."""
@@ -207,6 +220,7 @@ class Commit:
         for item, record in batch.entries:
             if record is not None:
                 item.failed(error)
+        _refuse_held(batch)
 
     # What is applied.
 
@@ -286,8 +300,8 @@ class Commit:
     def end(self, error: ShoalError, later: ShoalError) -> None:
         """Ends the node's commits: items that are not answered yet fail with `error`, later ones with `later`."""
         self._failure = later
-        writing = [] if self._writing is None else self._writing.entries
-        items = [item for item, _ in (*self._entries, *writing)] + self._pending.clear()
+        writing, held = ([], []) if self._writing is None else (self._writing.entries, self._writing.held)
+        items = [item for item, _ in (*self._entries, *writing)] + held + self._pending.clear()
         self._entries.clear()
         self._writing = None
         self._fail(items, error)
@@ -298,3 +312,16 @@ class Commit:
                 self._let_go(item.large_bytes)
                 item.large_bytes = 0
             item.failed(error)
+
+
+def _frees(item: Item) -> bool:
+    """Returns whether an item needs no room in the journal, or frees more than it needs."""
+    if item.checked is not None:
+        return item.checked.frees or item.payload is None
+    return item.kind in _FREEING or (item.payload is None and item.make is None)
+
+
+def _refuse_held(batch: Batch) -> None:
+    for item in batch.held:
+        assert batch.short is not None
+        item.failed(batch.short)

@@ -1,7 +1,8 @@
 """Keeps the delta: all tables over a base. Reads see the active delta, the frozen delta, the base, in that order.
 
 Life of a delta: active -> freeze() -> pieces(), to be written into the base -> the base is renewed and drop_frozen()
-called in one step -> free() in turns until it returns False.
+called in one step -> free() in turns until it returns False. If it cannot be written: melt() in turns until it returns
+False -> drop_frozen() and free(), and all is active again.
 
 Belongs here: the set of tables and their common life. Not here: the shapes (delta_rows, delta_groups, delta_logs), when
 to freeze, the writing. Pure.
@@ -59,6 +60,7 @@ class Delta:
         rows: list[tuple[str, DeltaRows]] = [(name, getattr(self, name)) for name in (*ROW_TABLES, *LOCAL_TABLES)]
         groups: list[tuple[str, DeltaGroups]] = [(name, getattr(self, name)) for name in GROUP_TABLES]
         logs: DeltaLogs = getattr(self, LOG_TABLE)
+        self._logs = logs
         self._all: list[tuple[str, DeltaRows | DeltaGroups | DeltaLogs]] = [*rows, *groups, (LOG_TABLE, logs)]
 
     @property
@@ -80,6 +82,15 @@ class Delta:
         """Yields the frozen delta; each step takes under a millisecond. May be called again, from the delta's start."""
         for name, table in self._all:
             yield from table.pieces(name, PIECE_ROWS_MAX)
+
+    def trimmed(self) -> Iterator[int]:
+        """Yields the memory, about, of what the frozen delta need not write any more, since it was trimmed: some of it
+        with each step. The sum counts."""
+        return self._logs.trimmed(PIECE_ROWS_MAX)
+
+    def melt(self) -> bool:
+        """Moves a bounded part of the frozen delta into the active one; False when nothing is left."""
+        return any(table.melt(PIECE_ROWS_MAX) for _, table in self._all)
 
     def drop_frozen(self) -> None:
         """Drops the frozen delta, which the base now has: call together with the base's renewal. O(1)."""

@@ -197,6 +197,29 @@ class DeltaGroups:
             if ops[came]:
                 yield _piece(table, came, ops)
 
+    def melt(self, rows_max: int) -> bool:
+        """Moves up to rows_max frozen ops into the active layer, where opposite ones undo each other; False when
+        nothing is left. Reads give the same before, between and afterwards."""
+        frozen = self._frozen
+        for _ in range(rows_max):
+            if not frozen:
+                return False
+            group, entry = frozen.popitem()
+            if isinstance(entry, bytes):
+                member, came = entry[:ID_BYTES], len(entry) == ID_BYTES
+            else:
+                member, came = entry.present.popitem()
+                entry.net -= 1 if came else -1
+                entry.ordered = None
+                if entry.present:
+                    frozen[group] = entry
+            self._frozen_net -= 1 if came else -1
+            if came:
+                self.add(group, member)
+            else:
+                self.remove(group, member)
+        return True
+
     def drop_frozen(self) -> None:
         """Drops the frozen layer, which the base now has. Call together with the base's renewal, then `free` until it
         returns False."""

@@ -146,6 +146,47 @@ class DeltaLogs:
         if flat:
             yield "append", table, flat
 
+    def trimmed(self, rows_max: int) -> Iterator[int]:
+        """Yields the memory of the frozen rows that were trimmed since, for up to rows_max rows at a time. Rows may be
+        trimmed meanwhile."""
+        for key_id, (_, new_low) in list(self._layer.trims.items()):
+            rows = self._frozen.of(key_id)
+            end = bisect_left(rows, new_low, key=_FIRST)
+            for begin in range(0, end, rows_max):
+                yield sum(len(row) + OVERHEAD_BYTES for _, row in rows[begin : min(end, begin + rows_max)])
+
+    def melt(self, rows_max: int) -> bool:
+        """Moves up to rows_max frozen rows and trims into the active layer, but for rows that it trimmed; False when
+        nothing is left. Reads give the same before, between and afterwards."""
+        frozen, trims = self._frozen, self._layer.trims
+        left = rows_max
+        while frozen.trims and left > 0:
+            key_id, (low, new_low) = frozen.trims.popitem()
+            later = trims.get(key_id, (low, new_low))
+            trims[key_id] = min(low, later[0]), max(new_low, later[1])
+            left -= 1
+        while frozen.rows and left > 0:
+            left -= self._melt_rows(left)
+        return bool(frozen.rows or frozen.trims)
+
+    def _melt_rows(self, rows_max: int) -> int:
+        """Moves the last rows of a frozen log before those of the active layer. Returns their number."""
+        frozen, layer = self._frozen, self._layer
+        key_id, entry = frozen.rows.popitem()
+        rows = [entry] if isinstance(entry, tuple) else entry
+        part = rows[-rows_max:]
+        del rows[-rows_max:]
+        if rows:
+            frozen.rows[key_id] = rows
+        trim = layer.trims.get(key_id)
+        kept = [row for row in part if not _in(trim, row[0])]
+        if kept:
+            layer.count += len(kept)
+            layer.bytes_about += sum(len(row) + OVERHEAD_BYTES for _, row in kept)
+            kept += layer.of(key_id)
+            layer.rows[key_id] = kept if len(kept) > 1 else kept[0]
+        return len(part)
+
     def drop_frozen(self) -> None:
         """Drops the frozen layer, which the base now has. Call together with the base's renewal, then `free` until it
         returns False."""

@@ -274,6 +274,35 @@ class DeltaRows:
             else:
                 yield from _cut(table, piece, bytes_max)
 
+    def melt(self, rows_max: int) -> bool:
+        """Moves up to rows_max frozen rows into the active layer, as far as that has no later ones; False when nothing
+        is left. Reads give the same before, between and afterwards."""
+        inserted, changed = self._frozen.inserted, self._frozen.changed
+        for _ in range(rows_max):
+            if inserted:
+                self._melt_inserted(*inserted.popitem())
+            elif changed:
+                self._melt_changed(*changed.popitem())
+            else:
+                return False
+        return True
+
+    def _melt_inserted(self, key: bytes, value: bytes) -> None:
+        later = self._changed.pop(key, None)
+        self._inserted[key] = value if later is None else later
+        if later is None:
+            self._note(key, len(value))
+        elif not later:
+            self.delete(key)  # It came and went since the checkpoint.
+
+    def _melt_changed(self, key: bytes, value: bytes) -> None:
+        if key in self._changed:
+            return
+        later = self._inserted.pop(key, None)
+        self._changed[key] = value if later is None else later
+        if later is None:
+            self._note(key, len(value))
+
     def drop_frozen(self) -> None:
         """Drops the frozen layer, which the base now has. Call together with the base's renewal, then `free` until it
         returns False."""

@@ -87,4 +87,5 @@ ACK: Final = Verb(
     {3: None, 4: None},
     price=Price(CHANGE_ACKS_PRICE_MAX, _costs),
     atomic=True,
+    frees=True,
 )

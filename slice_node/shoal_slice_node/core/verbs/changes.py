@@ -38,7 +38,7 @@ class Checked(NamedTuple):
     `operations` (see prices). `grows`: it may give queues bindings. `in_run`: a step of it may only stand in a run of
     chunks. `times`: how often it is applied: 2 for an atomic change, which is tried first; `operations` has that.
     `leader_decides`: the leader must add what it decides before the change is journaled. `live`: all of its
-    steps are live publishes, which are not journaled."""
+    steps are live publishes, which are not journaled. `frees`: all of its steps are such (Verb.frees)."""
 
     change: wire.Change
     operations: int
@@ -49,6 +49,7 @@ class Checked(NamedTuple):
     times: int = 1
     leader_decides: bool = False
     live: bool = False
+    frees: bool = False
 
 
 def parse_change(data: bytes) -> Checked:
@@ -89,6 +90,7 @@ def _check(data: bytes) -> Checked:
     operations = live = looks = 0
     measures: Measures = []
     ends = grows = in_run = leader_decides = False
+    frees = len(change.steps) > 0
     for number, step in enumerate(change.steps):
         field = step.WhichOneof("step") or ""
         verb = VERBS.get(field)
@@ -102,6 +104,7 @@ def _check(data: bytes) -> Checked:
             leader_decides = True
         if verb.looks is not None:
             looks += verb.looks(found)
+        frees = frees and verb.frees
         live += field == "publishes" and found.live
         ends, grows, in_run = ends or verb.price is not None, grows or verb.grows, in_run or verb.in_run
         if operations > FRAME_OPERATIONS_MAX:
@@ -113,4 +116,5 @@ def _check(data: bytes) -> Checked:
             subject="live",
         )
     times = 2 if change.atomic else 1
-    return Checked(change, times * (operations + looks), measures, ends, grows, in_run, times, leader_decides, live > 0)
+    cost = times * (operations + looks)
+    return Checked(change, cost, measures, ends, grows, in_run, times, leader_decides, live > 0, frees)

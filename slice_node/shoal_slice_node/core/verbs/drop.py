@@ -73,4 +73,5 @@ DROP: Final = Verb(
     {2: None},
     price=Price(DROP_BINDINGS_MAX, _bindings),
     leader_decides=_leader_decides,
+    frees=True,
 )

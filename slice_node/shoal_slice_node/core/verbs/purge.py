@@ -64,4 +64,6 @@ def _columns(step: wire.Purges) -> Columns:
     return Columns(step.queues)
 
 
-PURGE: Final = Verb("purge", _check, _apply, _columns, {2: None}, price=Price(PURGE_BINDINGS_MAX, _bindings))
+PURGE: Final = Verb(
+    "purge", _check, _apply, _columns, {2: None}, price=Price(PURGE_BINDINGS_MAX, _bindings), frees=True
+)

@@ -29,4 +29,4 @@ def _columns(step: wire.Unbinds) -> Columns:
     return Columns(step.queues, step.keys, step.key_counts or None)
 
 
-UNBIND: Final = Verb("unbind", _check, _apply, _columns, {2: None}, atomic=True)
+UNBIND: Final = Verb("unbind", _check, _apply, _columns, {2: None}, atomic=True, frees=True)

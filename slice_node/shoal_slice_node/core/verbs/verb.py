@@ -147,7 +147,8 @@ class Verb(NamedTuple):
     not use it, and no chunk may follow a gap. `atomic`: it may stand in an atomic change.
     `looks(step)`: what it takes besides, in operations, that does not count in the bound of a frame; None: nothing.
     `leader_decides(step)`: the record must say something of the step that only the leader knows
-    (core/node/unused_drops.py); None: never."""
+    (core/node/unused_drops.py); None: never. `frees`: it takes little of the journal, and lets go of more: it is taken
+    on a full disk as long as there is a reserve."""
 
     name: str
     check: Callable[[int, Any, Measures], int]
@@ -160,3 +161,4 @@ class Verb(NamedTuple):
     atomic: bool = False
     looks: Callable[[Any], int] | None = None
     leader_decides: Callable[[Any], bool] | None = None
+    frees: bool = False
