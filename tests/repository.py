@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 COMPONENTS = ("contract", "runtime", "client", "redirector", "slice_node", "ops", "loadtest", "pipeline")
+
+
+def with_tests() -> dict[str, str]:
+    """The variable with which another process imports the tests' modules, and all else from where this one does: what
+    its caller named stays, or the process would run other code than the tests do."""
+    given = os.environ.get("PYTHONPATH")
+    return {"PYTHONPATH": os.pathsep.join([str(ROOT), *([given] if given else [])])}
 
 
 def recipe(target: str) -> tuple[list[str], str]:

@@ -1,4 +1,4 @@
-"""The settings of a run."""
+"""Holds the settings of a run."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Command line, local cluster, replay and checks. See ../DESIGN.md."""
+"""Holds the command line, the HTTP gateway, replay and checks. See ../DESIGN.md."""

@@ -5,7 +5,7 @@ sends 24 bytes of payload, then 64 KiB of frames that are ignored, and so on, ma
 bytes. Therefore the kernel is asked how much came, and what handlers read is subtracted, with the bytes that HTTP/2
 puts around it. Each byte that is subtracted and did not come hides one that no handler reads. So little more is
 subtracted than clients need. What headers need differs: the part that is in doubt counts where memory is short and
-nobody is known to hold it (endings.py). If headers bring more than that, the excess counts until the calls that it may
+it is not known whose it is (endings.py). If headers bring more than that, the excess counts until the calls that it may
 belong to have ended, because gRPC holds nothing of ended calls. Linux only; elsewhere nothing is found.
 """
 

@@ -17,6 +17,7 @@ from shoal_local.log import LogFile
 from shoal_local.process import LocalProcess
 from shoal_local.supervisor import Supervisor
 from tests.local.said import Said
+from tests.repository import with_tests
 
 PROGRAM = "tests.local.small_server"
 
@@ -40,23 +41,19 @@ class Family:
 
 
 class SmallServer(LocalProcess):
-    """A LocalProcess whose program lies in this repository, which -P would not find. `silent`: it does not answer."""
+    """A LocalProcess. `silent`: it does not answer."""
 
     silent = False
 
     async def answers(self) -> bool:
         return not self.silent
 
-    async def start(self) -> Facts:
-        os.environ["PYTHONPATH"] = str(Path(__file__).parents[2])
-        try:
-            return await super().start()
-        finally:
-            os.environ.pop("PYTHONPATH", None)  # Two may start at once.
-
 
 @pytest.fixture
-async def family(tmp_path: Path) -> AsyncIterator[Family]:
+async def family(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Family]:
+    """Its programs lie in this repository, which -P would not find."""
+    for name, value in with_tests().items():
+        monkeypatch.setenv(name, value)
     family = Family(tmp_path)
     yield family
     await family.supervisor.stop()

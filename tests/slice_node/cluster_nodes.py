@@ -13,6 +13,7 @@ from shoal_coordination.cluster import create_cluster
 from shoal_coordination.keys import ClusterKeys
 from shoal_coordination.records import SliceRecord, decode_record
 from shoal_local.etcd import LocalEtcd
+from tests.repository import with_tests
 
 from .faulty_node import FOLDER, LEASE
 from .node_process import How
@@ -59,7 +60,7 @@ class Clusters:
     def how(self, cluster: str, faults: Path, log: Path | None = None) -> How:
         """Starts a node with a short lease, whose faults are the files in `faults`."""
         faults.mkdir(exist_ok=True)
-        environment = {FOLDER: str(faults), LEASE: str(LEASE_S), "PYTHONPATH": str(Path.cwd())}
+        environment = {FOLDER: str(faults), LEASE: str(LEASE_S), **with_tests()}
         return How(("-m", "tests.slice_node.faulty_node"), self.where(cluster), log, None, environment)
 
 

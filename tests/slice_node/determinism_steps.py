@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from random import Random
 
+from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.invariants.checksums import checksums
+from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.tables.tables import GROUP_TABLES, ROW_TABLES, Tables
 from shoal_slice_node.core.turns import finish
+from shoal_slice_node.core.verbs.engine import Engine
 
 from .core_driver import acks, bind, declare, drop, publish, unbind
 
@@ -21,6 +25,16 @@ def contents(tables: Tables) -> dict[str, list[object]]:
     for name in (*GROUP_TABLES, "log"):
         found[name] = list(getattr(tables, name).scan())
     return found
+
+
+def replayed_by_starts(records: Sequence[Record]) -> MemoryTables:
+    """What the records make of empty tables, if a node starts anew before each of them, with what the tables have."""
+    tables = MemoryTables()
+    for record in records:
+        engine = Engine(tables)
+        engine.state.lsn = record.lsn - 1
+        engine.apply(record)
+    return tables
 
 
 def step(random: Random) -> wire.Step:

@@ -77,13 +77,15 @@ class TestSeat:
 
 
 class Process:
-    """`roles` runs as the task `running`. `opened`: the epochs in which it served first. `serves`: calls reach it."""
+    """`roles` runs as the task `running`. `opened`: the epochs in which it served first. `served`: all in which it did.
+    `serves`: calls reach it."""
 
     def __init__(self, folder: Path) -> None:
         self.seat = TestSeat(folder)
         self.stop = asyncio.Event()
         self.servers = Servers("127.0.0.1:0", "", "", "", OPTIONS.memory.budget_bytes)
         self.opened: list[int] = []
+        self.served: list[int] = []
         self.serves = False
         doors = Doors(
             self.servers,
@@ -98,6 +100,8 @@ class Process:
 
     def show(self, shown: ShownRole, figures: Figures | None) -> None:
         self.serves = figures is not None
+        if self.serves:
+            self.served.append(self.seat.epoch)
 
     async def until(self, role: Role, epoch: int = 0) -> None:
         """Returns once it has this role, in this epoch or a later one; a leader also serves then."""

@@ -87,3 +87,19 @@ def test_what_a_record_publishes_and_acks_is_not_sent(window: int) -> None:
                 core.ack(one, key, offset, offset + 1)
     assert found == [[("a", 6, b"6"), ("a", 7, b"7")], [("a", 5, b"5"), ("a", 7, b"7")]]
     core.check_served()
+
+
+def test_a_change_that_acks_what_a_session_has_makes_room_for_its_other_queues() -> None:
+    """They waited for the next time that what sessions owe is counted."""
+    core = consumed(bodies=0)
+    core.change(bind("other", "c"))
+    session = core.session()
+    session.limit_owed(1)
+    core.attach(session, "q", 1)
+    core.attach(session, "other", 2)
+    core.change(publish("a", b"x"))
+    core.change(publish("c", b"y"))
+    assert [key for key, *_ in core.take(session)] == ["a"] and session.stalled
+    core.change(acks(("q", "a", 1, 2)))
+    core.pump()
+    assert session.waiting and [key for key, *_ in core.take(session)] == ["c"]

@@ -131,8 +131,8 @@ def test_a_clock_that_jumps_makes_no_producer_idle() -> None:
     assert producers(core) == {1, 2}
 
 
-def test_records_whose_time_goes_back_make_no_active_producer_idle() -> None:
-    """A node starts with records of a clock that was ahead; its own records are of the clock as it is."""
+def test_a_leader_whose_clock_is_behind_makes_no_active_producer_idle() -> None:
+    """Its records have the time of the newest one before it until its clock has come there."""
     core = CoreDriver()
     numbered(core, 1)
     core.now_ms += 9 * DAY_MS
@@ -149,6 +149,8 @@ def test_records_whose_time_goes_back_make_no_active_producer_idle() -> None:
         sequence += 1
         forget(core, idle, clock_ms, 2)
         assert 1 in producers(core), "it was heard just now"
+    times_ms = [record.time_ms for record in core.records]
+    assert times_ms == sorted(times_ms) and times_ms[-1] > core.wall_ms
     numbered(core, 3)
     core.now_ms += 9 * DAY_MS  # The clock has come to where the records are: times of records go on.
     for _ in range(DAY_MS // PRODUCER_SAMPLE_MS + 3):

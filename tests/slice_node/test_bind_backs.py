@@ -5,14 +5,13 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply import bind_backs
 from shoal_slice_node.core.apply.records import Kind, encode_trims
 from shoal_slice_node.core.limits import BIND_BACKS_FORGOTTEN_MAX, BIND_BACKS_NOTED_MAX
 from shoal_slice_node.core.read.reading import describe_key
-from shoal_slice_node.core.tables.memory_tables import MemoryTables
-from shoal_slice_node.core.verbs.engine import Engine
 
 from .core_driver import CoreDriver, bind, declare, publish, unbind
-from .determinism_steps import contents
+from .determinism_steps import contents, replayed_by_starts
 
 
 def joins_and_leaves(core: CoreDriver) -> None:
@@ -146,12 +145,22 @@ def test_a_restart_between_bind_and_acks_cuts_the_same() -> None:
     taken = core.take_acks()
     joins_and_leaves(core)
     bound_from(core, 3)
-    tables = MemoryTables()
-    engine = Engine(tables)
-    for record in core.records:
-        engine = Engine(tables)  # As after a checkpoint and a start before each record.
-        engine.state.lsn = record.lsn - 1
-        engine.apply(record)
     core.apply_acks(*taken)
-    Engine(tables).apply(core.records[-1])
+    assert contents(replayed_by_starts(core.records)) == contents(core.tables)
+
+
+def test_a_replay_takes_no_acks_that_the_leader_has_taken_again_as_it_forgot_binds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(bind_backs, "BIND_BACKS_NOTED_MAX", 2)
+    core = consumed(5)
+    taken = core.take_acks()
+    bound_from(core, 2)
+    for _ in range(3):
+        joins_and_leaves(core)
+    core.apply_acks(*taken)
+    assert core.dispatcher.acks.waiting, "the leader does not know of the bind any more"
+    core.flush()
+    tables = replayed_by_starts(core.records)
+    assert left(CoreDriver(tables)) == left(core) == [2, 3, 4, 5]
     assert contents(tables) == contents(core.tables)

@@ -24,6 +24,7 @@ from shoal_slice_node.core.limits import (
     OWED_BYTES,
     OWED_FLOOR,
     OWED_PER_SESSION_MAX,
+    RESTING_BYTES,
     STREAM_BYTES,
 )
 from shoal_slice_node.core.memory import plan_memory
@@ -156,6 +157,19 @@ def test_who_owes_much_may_owe_less_when_the_share_is_full_and_more_again_when_i
     greedy.owed = OWED_FLOOR
     shares.divide_owed([greedy, modest])
     assert greedy.owed_max == OWED_PER_SESSION_MAX
+
+
+def test_what_rests_takes_from_what_sessions_may_owe() -> None:
+    shares = DispatchShares(owed_bytes=10_000 * OWED_BYTES)
+    greedy, modest = Session(1, 1 << 20), Session(2, 1 << 20)
+    greedy.owed, modest.owed = 3000, 1
+    while RESTING_BYTES * shares.rests.stretches < 6000 * OWED_BYTES:
+        shares.rests.begin(1, first_of_queue=False)
+    resting_bytes = RESTING_BYTES * shares.rests.stretches
+    shares.divide_owed([greedy, modest])
+    assert shares.owed.used_bytes == 3001 * OWED_BYTES + resting_bytes
+    left_bytes = shares.owed.limit_bytes - resting_bytes
+    assert greedy.owed_max == modest.owed_max == left_bytes // (4 * OWED_BYTES) > OWED_FLOOR
 
 
 def test_attached_queues_are_refused_when_their_share_is_full_and_counted_to_nothing() -> None:

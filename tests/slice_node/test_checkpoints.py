@@ -17,6 +17,7 @@ from shoal_slice_node.adapters.limits import (
     CHECKPOINT_RETRY_MS_MAX,
     DELTA_ROWS_MAX,
     DELTA_STALL_FACTOR,
+    IMPORT_STALL_FACTOR,
 )
 from shoal_slice_node.adapters.recovery import FREEZE_LIMITS
 from shoal_slice_node.adapters.store import Store
@@ -203,6 +204,29 @@ async def test_a_process_out_of_files_keeps_its_journal_and_goes_on() -> None:
             reached = asyncio.create_task(checkpoints.reach(lsn, checkpoints.consider))
             await asyncio.wait([reached, running], timeout=5, return_when=asyncio.FIRST_COMPLETED)
             assert reached.done() and not running.done()
+    finally:
+        running.cancel()
+
+
+async def test_imports_wait_for_the_checkpointer_before_other_changes_do() -> None:
+    store = FakeStore()
+    freezing = Freezing(store.state, store, FREEZE_LIMITS)
+    released: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    released.set_result(None)
+    checkpoints = Checkpoints(cast(Store, store), cast(Journal, None), store.state, freezing, lambda _: released)
+    running = asyncio.create_task(checkpoints.run())
+    try:
+        store.state.lsn, store.delta_rows = 1, DELTA_ROWS_MAX
+        checkpoints.consider()
+        store.delta_rows = IMPORT_STALL_FACTOR * DELTA_ROWS_MAX - 1
+        await asyncio.wait_for(checkpoints.room_for_imports(), 5)
+        store.delta_rows += 1
+        waiting = asyncio.create_task(checkpoints.room_for_imports())
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not waiting.done() and checkpoints.throttle() is None
+        store.written.set()
+        await asyncio.wait_for(waiting, 5)
     finally:
         running.cancel()
 

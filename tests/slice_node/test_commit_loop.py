@@ -10,13 +10,14 @@ import pytest
 
 from shoal_contract.errors import Corrupt, Fenced, ResourceExhausted, ShoalError, Unavailable
 from shoal_slice_node.adapters import commit_loop
+from shoal_slice_node.adapters.limits import PENDING_BYTES_DEFAULT, SOURCE_PENDING_BYTES_MIN
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.records import Acked, Kind, encode_acks
 from shoal_slice_node.core.node import ack_flush
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.read.reading import describe_queue
 
-from .core_driver import bind, declare, publish
+from .core_driver import CoreDriver, bind, declare, publish
 from .looped_node import Looped, change_of, full, looped
 
 
@@ -130,6 +131,19 @@ async def test_a_source_that_floods_waits_for_room_and_the_others_do_not() -> No
         assert not flood.done()
         held.set()
         await asyncio.wait_for(flood, 10)
+
+
+def test_what_all_sources_together_may_have_pending_is_bounded() -> None:
+    """Each fills what it may. Frames are small: large ones have a room of their own."""
+    found = Looped(CoreDriver())
+    frame, sources = bytes(60 << 10), range(100)
+    for source in sources:
+        while found.loop._has_room(source):
+            found.loop.submit(Item(Kind.CHANGE, frame, lambda _: None, _fail), source)
+            assert found.commit.pending_bytes <= 2 * PENDING_BYTES_DEFAULT, "it has no bound"
+    least = len(sources) * (SOURCE_PENDING_BYTES_MIN + len(frame))
+    assert found.commit.pending_bytes <= PENDING_BYTES_DEFAULT + least
+    assert found.commit.pending_bytes_of(sources[0]) > 5 * found.commit.pending_bytes_of(sources[-1]) > 0
 
 
 async def test_a_flood_of_one_source_is_not_before_the_next_of_another() -> None:

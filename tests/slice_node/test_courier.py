@@ -12,7 +12,7 @@ import grpc
 import pytest
 
 from shoal_contract.chunk import parse_chunk
-from shoal_contract.errors import Fenced, Unavailable
+from shoal_contract.errors import Fenced, ShoalError, Unavailable
 from shoal_contract.limits import PARTITIONS_DEFAULT
 from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_contract.partition_hash import partition_of
@@ -247,6 +247,38 @@ async def test_a_key_that_is_full_holds_up_no_other(pair: Pair, monkeypatch: pyt
     await pair.poison(b"q2", b"k2")
     await pair.until_done(b"q2")
     assert await pair.depth() == 40 and await pair.copies() == [b"0", b"1"]
+
+
+async def test_a_letter_under_way_arrives_though_etcd_names_its_leader_no_longer(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, go_on = courier._publish_as, asyncio.Event()
+    under_way: list[bytes] = []
+
+    async def slow(stub: SliceServiceAsyncStub, letter: Letter, sequence: int) -> ShoalError | None:
+        under_way.append(letter.producer)
+        await go_on.wait()
+        return await publish(stub, letter, sequence)
+
+    monkeypatch.setattr(courier, "_publish_as", slow)
+    looks, close_unused = 0, pair.near.courier._close_unused
+
+    async def looked() -> None:
+        nonlocal looks
+        await close_unused()
+        looks += 1
+
+    pair.tell(pair.far_address)
+    await pair.poison()
+    await pair.until(lambda: under_way)
+    pair.tell("")
+    monkeypatch.setattr(pair.near.courier, "_close_unused", looked)
+    pair.near.courier._wake.set()
+    await pair.until(lambda: looks)
+    go_on.set()
+    await pair.until_done()
+    assert await pair.copies() == [b"1"] and len(under_way) == 1
+    await pair.until(lambda: pair.far_address not in pair.near.courier._leaders)
 
 
 async def test_a_slice_that_answers_nothing_is_tried_with_one_letter_at_a_time(

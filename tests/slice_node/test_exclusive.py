@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from shoal_contract.errors import Conflict, Malformed, ResourceExhausted
@@ -18,6 +20,22 @@ from shoal_slice_node.core.verbs.changes import parse_change
 
 from .core_driver import CoreDriver, bind, declare, drop, publish
 
+_OPENED: list[tuple[CoreDriver, Session]] = []
+"""The sessions of the test that runs."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_held() -> Iterator[None]:
+    """At the end of each test all its sessions end: then nothing holds memory of attached queues any more."""
+    _OPENED.clear()
+    yield
+    for core, session in _OPENED:
+        if not session.closed:
+            core.dispatcher.close(session)
+    for core, _ in _OPENED:
+        core.pump()
+        assert core.dispatcher.shares.attached.used_bytes == 0
+
 
 def exclusive(word: str, *queues: str) -> wire.Step:
     options = QueueOptions(exclusive=word).to_wire()
@@ -31,7 +49,9 @@ def made(word: str) -> CoreDriver:
 
 
 def session_of(core: CoreDriver, owner: str) -> Session:
-    return core.node.new_session(1 << 20, owner.encode().rjust(16))
+    session = core.node.new_session(1 << 20, owner.encode().rjust(16))
+    _OPENED.append((core, session))
+    return session
 
 
 def told(session: Session) -> dict[int, str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -16,6 +17,7 @@ from shoal_contract.errors import ResourceExhausted
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
+from tests.repository import ROOT, with_tests
 
 from .core_driver import bind, declare, drop
 from .faulty_node import FOLDER
@@ -51,13 +53,19 @@ class Troubled:
 async def troubled(tmp_path: Path) -> AsyncIterator[Troubled]:
     faults = tmp_path / "faults"
     faults.mkdir()
-    environment = {FOLDER: str(faults), "PYTHONPATH": str(Path.cwd())}
+    environment = {FOLDER: str(faults), **with_tests()}
     how = How(("-m", "tests.slice_node.faulty_node"), environment=environment)
     node = await NodeProcess.start(tmp_path / "data", "--delta-rows", "100", "--http", "127.0.0.1:0", how=how)
     try:
         yield Troubled(node, faults)
     finally:
         await node.kill()
+
+
+def test_a_node_with_faults_imports_what_the_tests_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It imported the installed packages, though its caller named others."""
+    monkeypatch.setenv("PYTHONPATH", "elsewhere")
+    assert with_tests()["PYTHONPATH"].split(os.pathsep) == [str(ROOT), "elsewhere"]
 
 
 async def published(stub: SliceServiceAsyncStub, key: str) -> wire.PublishResponse:

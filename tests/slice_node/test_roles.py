@@ -152,6 +152,7 @@ async def test_a_process_whose_lease_ended_unseen_before_it_served_leads_again(t
         async with grpc.aio.insecure_channel(node.servers.address) as channel:
             assert await refusal(SliceServiceStub(channel)) is None
         await node.stopped()
+    assert node.served == [1, 3], "it let clients in though its lease was over"
 
 
 async def test_a_role_is_given_back_only_when_its_last_write_has_ended(tmp_path: Path, disk: SlowDisk) -> None:

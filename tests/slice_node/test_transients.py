@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from shoal_contract.errors import Conflict, NoSuchQueue, ResourceExhausted
@@ -9,8 +11,10 @@ from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import Expired, Kind, encode_expire
 from shoal_slice_node.core.dispatch import left_clock
+from shoal_slice_node.core.dispatch.left_clock import LeftClock
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.invariants.checksums import checksums
+from shoal_slice_node.core.limits import LEFT_WALK_REST_MS
 from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.turns import finish
@@ -322,3 +326,43 @@ def test_a_dropped_queues_time_is_forgotten(core: Driver) -> None:
     core.wait(2 * TIME_MS)
     assert core.exists("t")
     core.check()
+
+
+class Left:
+    """Queues that end after 10 s, without a node. `consumed`: some of them."""
+
+    def __init__(self, *queue_ids: bytes) -> None:
+        self.there = set(queue_ids)
+        self.consumed: set[bytes] = set()
+
+    def ids(self, start: bytes) -> Iterator[bytes]:
+        return iter(sorted(one for one in self.there if one >= start))
+
+    def seconds(self, queue_id: bytes) -> int | None:
+        return 10 if queue_id in self.there else None
+
+    def record_bytes(self, queue_id: bytes) -> int:
+        return 1
+
+    def is_consumed(self, queue_id: bytes) -> bool:
+        return queue_id in self.consumed
+
+
+def test_a_queue_that_is_left_behind_the_walks_place_and_has_no_room_for_its_time_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(left_clock, "LEFT_TIMES_MAX", 0)
+    monkeypatch.setattr(left_clock, "LEFT_WALKED_PER_TURN", 1)
+    first, second = bytes(7) + b"\x01", bytes(7) + b"\x02"
+    queues = Left(first, second)
+    clock = LeftClock(queues)
+    clock.begin(0)
+    queues.consumed.add(first)
+    assert clock.due(20_000) == []
+    queues.consumed.clear()
+    clock.left(first, 10)
+    assert clock.due(21_000) == [second], "the walk goes on behind the first, and no other queue asks for the next walk"
+    queues.there.remove(second)
+    found = {now_ms: clock.due(now_ms) for now_ms in range(22_000, 60_000, 1000)}
+    ended_ms = [now_ms for now_ms, due in found.items() if first in due]
+    assert ended_ms and 31_000 <= ended_ms[0] <= 31_000 + 2 * LEFT_WALK_REST_MS

@@ -1,4 +1,4 @@
-"""What a fake slice tells watches: every change that ever was, so that each place can be gone on from."""
+"""Keeps what a fake slice tells watches: every change that ever was, so that a watch can go on from each place."""
 
 from __future__ import annotations
 

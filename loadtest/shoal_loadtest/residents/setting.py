@@ -1,4 +1,4 @@
-"""The settings of a run. The runner writes them to a file; Locust's process and the generators read it."""
+"""Holds the settings of a run. The runner writes them to a file; Locust's process and the generators read it."""
 
 from __future__ import annotations
 

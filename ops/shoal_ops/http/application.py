@@ -1,4 +1,4 @@
-"""The ASGI application: routes, how errors are answered, and its OpenAPI."""
+"""Makes the ASGI application: its routes, how errors are answered, and its OpenAPI."""
 
 from __future__ import annotations
 

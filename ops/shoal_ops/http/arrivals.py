@@ -1,4 +1,4 @@
-"""Long polls: pulls that wait for messages of queues. All of them share one repeated request to every slice.
+"""Lets pulls wait for messages of queues (long polls). All of them share one repeated request to every slice.
 
 Belongs here: when a waiting pull should look again. Not here: pulling. A queue that is waited for is not attached, so
 waiting takes no message from other consumers.

@@ -1,4 +1,4 @@
-"""Push: consumes queues for event streams. Many streams share an inbox, so that a stream costs no connection.
+"""Consumes queues for event streams. Many streams share an inbox, so that a stream costs no connection.
 
 Belongs here: which stream gets which messages, and how much it may hold. Not here: how they are written (events.py).
 

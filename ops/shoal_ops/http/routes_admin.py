@@ -1,4 +1,4 @@
-"""Administration: the cluster, slices, partitions, places; queues and keys by prefix, members, bindings."""
+"""Shows administrators the cluster, slices, partitions and places; queues and keys by prefix, members, bindings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages: publish, pull, peek, ack, nack, and events."""
+"""Answers requests about messages: publish, pull, peek, ack, nack, and events."""
 
 from __future__ import annotations
 

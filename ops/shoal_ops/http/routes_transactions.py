@@ -1,4 +1,4 @@
-"""Transactions: changes to one slice, all of them or none."""
+"""Answers requests for transactions: changes to one slice, all of them or none."""
 
 from __future__ import annotations
 

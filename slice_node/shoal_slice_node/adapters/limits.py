@@ -306,6 +306,12 @@ DELTA_TROUBLE_FACTOR: Final = 4
 """Changes are refused while checkpoints fail and the delta has this many times its maximum: applying has not begun to
 wait then."""
 
+FOLLOWED_RECORDS: Final = 1_000
+"""Records that are read from the journal at a time, to be applied by a follower."""
+
+FOLLOWED_BYTES: Final = 1 << 20
+"""The same in bytes of payload; one record may exceed it. What is read waits in memory while checkpoints are behind."""
+
 ARCHIVE_EVERY_S_DEFAULT: Final = 0
 """The age at which a journal segment is closed for the archive; 0: segments are closed only when they are full."""
 

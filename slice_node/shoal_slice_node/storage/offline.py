@@ -36,7 +36,7 @@ from shoal_slice_node.storage.walked_base import PROGRESS_EVERY, Progress, Walke
 _COUNTED = ("queue", "key", "binding", "log", "producer")
 
 
-def _tell_nobody(phase: str, done: int, total: int) -> None:
+def _tell_nothing(phase: str, done: int, total: int) -> None:
     pass
 
 
@@ -65,7 +65,7 @@ class CheckReport:
         return not self.problems
 
 
-def check_path(path: Path, progress: Progress = _tell_nobody, checksum: bool = False) -> CheckReport:
+def check_path(path: Path, progress: Progress = _tell_nothing, checksum: bool = False) -> CheckReport:
     """Checks `path`, a node's data folder: walks the checkpoint, then the checkpoint with the journal's tail over it.
 
     `progress(phase, done, total)` is told regularly how far a phase is, in rows or records; the total is an estimate.

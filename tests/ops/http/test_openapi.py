@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from tests.ops.http.conftest import Running, said, started
+from tests.repository import with_tests
 
-ROOT = Path(__file__).parent.parent.parent.parent
 TOKEN = "a-token-for-made-up-calls"
 EXAMPLES_MAX = "3"
 """Calls made up for each operation, besides those that cover each of its parameters."""
@@ -84,7 +84,7 @@ def test_made_up_calls_are_answered_as_described(
         command += ["--exclude-checks", "positive_data_acceptance", *which]
         command += ["--suppress-health-check", "all", "--continue-on-failure", "--request-timeout", "60", "--no-color"]
         (tmp_path / "schemathesis.toml").write_text(CONFIGURATION, encoding="utf-8")
-        environment = {"SCHEMATHESIS_HOOKS": "tests.ops.http.made_up_calls", "PYTHONPATH": str(ROOT), "NO_PROXY": "*"}
+        environment = {"SCHEMATHESIS_HOOKS": "tests.ops.http.made_up_calls", "NO_PROXY": "*", **with_tests()}
         found = subprocess.run(
             command, capture_output=True, text=True, timeout=170, cwd=tmp_path, env=os.environ | environment
         )

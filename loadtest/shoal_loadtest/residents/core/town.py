@@ -1,4 +1,5 @@
-"""The town: which resident has which seat, and is in which groups. Seats are online residents; places are memberships.
+"""Keeps which resident of the town has which seat, and is in which groups. Seats are online residents; places are
+memberships.
 
 Every seat has its own number of places to take; every place belongs to one group for good. So the sizes of groups and
 the memberships per resident stay the same, however often residents come and go. A resident that logs in takes a seat

@@ -1,11 +1,9 @@
 """Finds producers that have been silent for long: walks over their rows, again and again, in bounded turns.
 
-Silence is measured by the node's own clock, which only grows. Record times never go back while a node leads. So, if a
-producer's last frame is older than the record that was newest one day of that clock ago, it has been silent since. If
-the machine's clock jumps, no producer is forgotten, and the time that a node was down does not count.
-
-Records of an earlier leader may have times of a clock that was ahead. So the measure begins anew with this leader's
-first record; otherwise its producers would seem to have been silent since then.
+Silence is measured by the node's own clock, which only grows. Record times never go back: a leader whose clock is
+behind gives its records the time of the newest one before it (core/node/commit). So, if a producer's last frame is
+older than the record that was newest one day of that clock ago, it has been silent since. If the machine's clock jumps,
+no producer is forgotten, and the time that a node was down does not count.
 """
 
 from __future__ import annotations
@@ -29,7 +27,6 @@ class IdleProducers:
         self._position = b""
         self._samples: deque[tuple[int, int]] = deque()
         """Pairs (this node's clock, time of the newest record then), one in PRODUCER_SAMPLE_MS; neither goes back."""
-        self._epoch = state.epoch
 
     def turn(self, now_ms: int) -> list[bytes]:
         """Returns row keys for a RECLAIM record: some idle producers. `now_ms`: the time of a clock that only grows."""
@@ -58,9 +55,6 @@ class IdleProducers:
     def _newest_before(self, now_ms: int) -> int:
         """Returns the time of the record that was the newest `idle_ms` ago; 0: not known yet."""
         samples, state = self._samples, self._state
-        if state.epoch != self._epoch or (samples and state.time_ms < samples[-1][1]):
-            self._epoch = state.epoch
-            samples.clear()
         if not samples or now_ms - samples[-1][0] >= PRODUCER_SAMPLE_MS:
             samples.append((now_ms, state.time_ms))
         while len(samples) > 1 and now_ms - samples[1][0] >= self._idle_ms:
