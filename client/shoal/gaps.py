@@ -62,6 +62,11 @@ class GapNews:
         """Returns about its size in memory."""
         return 8 * len(self._queues) + DELIVERY_OVERHEAD_BYTES
 
+    @property
+    def handles(self) -> Iterable[int]:
+        """Returns the handles of the queues that it is for."""
+        return self._queues
+
     def split(self, handles: Container[int]) -> tuple[GapNews | None, GapNews | None]:
         """Returns what it is without these handles, and what it is for them alone; None: nothing."""
         left: dict[int, bytes] = {}

@@ -66,7 +66,7 @@ class Inbox:
         self._last_handle = 0
         self._slices: dict[str, InboxSlice] = {}
         self._buffer_bytes = buffer_bytes
-        self._buffer = InboxBuffer(buffer_bytes, on_gap)
+        self._buffer = InboxBuffer(self._queues, buffer_bytes, on_gap)
         self._closed = False
         self._draining = False
         self._unlisten: Callable[[], None] = lambda: None
