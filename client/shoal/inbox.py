@@ -289,8 +289,10 @@ class Inbox:
         """Waits until the program has acked all that it was handed out. Raises DeadlineExceeded."""
         while not self._closed:
             unacked = next(self._unacked(), 0)
-            if not self._buffer and not unacked and (self._drop_repeats or self._ended):
-                return
+            if self._ended or (self._drop_repeats and not unacked):
+                self._buffer.tell_gaps()  # Perhaps the program asks for nothing more, and would not come to them.
+                if not self._buffer and not unacked:
+                    return
             left_s = deadline - asyncio.get_running_loop().time()
             if left_s <= 0:
                 many = sum(self._unacked())

@@ -146,6 +146,11 @@ class InboxBuffer:
             if number % GIVEN_BACK_PER_TURN == 0:
                 await asyncio.sleep(0)
 
+    def tell_gaps(self) -> None:
+        """Tells the gaps that are before the oldest delivery."""
+        while self._deliveries and isinstance(self._deliveries[0][0], GapNews):
+            self._give_back(self.take())
+
     def end(self) -> None:
         """Lets what waits for room in, and wakes what waits for deliveries: no more are to come."""
         self._ending = True

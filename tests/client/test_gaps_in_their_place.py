@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import shoal
 from shoal import held_back
 from shoal.gaps import GapNews
 from shoal.held_back import HeldBack
 from shoal.inbox_slice import InboxSlice
 from shoal.limits import DELIVERY_OVERHEAD_BYTES
+from shoal.testing import FakeCluster
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -84,3 +87,40 @@ async def test_gaps_that_wait_count_in_the_bound(monkeypatch: pytest.MonkeyPatch
     assert found == []
     await made.delivered(response([(1, 4, 5)], []))
     assert [first for _, first in found] == [1, 2, 3, 4] and not made.holding
+
+
+@pytest.mark.parametrize("drop_repeats", [True, False])
+async def test_a_gap_behind_the_last_message_holds_up_no_drain(drop_repeats: bool) -> None:
+    heard: list[object] = []
+    async with asyncio.timeout(30), FakeCluster(["s01"]).connect() as broker:
+        await broker.declare("q")
+        await broker.send("q", b"1")
+        async with broker.consume("q", on_gap=heard.append, drop_repeats=drop_repeats) as inbox:
+            (handle,), made = inbox._queues, inbox._slices["s01"]
+            (await inbox.get()).ack_nowait()
+            await made.delivered(response([(handle, 1, 4)], []))
+            assert heard == []
+            drained = asyncio.ensure_future(inbox.drain(deadline_s=5))
+            async for message in inbox:
+                raise AssertionError(message)
+            await made.delivered(response([(handle, 4, 6)], []))
+            await drained
+    assert heard == [shoal.Gap(b"q", b"k", 1, 4, "expired"), shoal.Gap(b"q", b"k", 4, 6, "expired")]
+
+
+async def test_a_gap_that_no_program_asks_for_holds_up_no_drain() -> None:
+    heard: list[object] = []
+    async with asyncio.timeout(30), FakeCluster(["s01"]).connect() as broker:
+        await broker.declare("q")
+        await broker.publish_many("@q", [b"1", b"2"])
+        async with broker.consume("q", on_gap=heard.append) as inbox:
+            (handle,) = inbox._queues
+            first = await inbox.get()
+            await inbox._slices["s01"].delivered(response([(handle, 1, 4)], []))
+            drained = asyncio.ensure_future(inbox.drain(deadline_s=5))
+            await first.ack()
+            await inbox.flush()
+            assert heard == [], "a message is before it"
+            await (await inbox.get()).ack()
+            await drained
+    assert heard == [shoal.Gap(b"q", b"k", 1, 4, "expired")]
