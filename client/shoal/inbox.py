@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 
+from shoal.attach_calls import AttachCalls
 from shoal.attachments import Attachments
 from shoal.core.cluster_map import ClusterMap
 from shoal.core.refusals import acks_lacking, deadline_exceeded, no_such_queue
@@ -63,6 +64,7 @@ class Inbox:
         self._queues: dict[int, bytes] = {}
         """Handle -> queue. A handle is never used twice."""
         self._handles: dict[bytes, int] = {}
+        self._attach_calls = AttachCalls(self._handles)
         self._last_handle = 0
         self._slices: dict[str, InboxSlice] = {}
         self._buffer_bytes = buffer_bytes
@@ -206,6 +208,7 @@ class Inbox:
         Raises DeadlineExceeded if a slice is slow to confirm; the queues are detached all the same.
         """
         names = [encode_name(queue, "queue") for queue in queues]
+        self._attach_calls.detached(names)
         await self._detach(names, self._deadline(deadline_s))
 
     def stop(self, *queues: Name) -> None:
@@ -323,7 +326,12 @@ class Inbox:
                 raise result
 
     async def _attach(self, queues: Sequence[bytes], deadline: float) -> None:
-        names = [name for name in dict.fromkeys(queues) if name not in self._handles]
+        names = await self._attach_calls.to_attach(queues, deadline)
+        self._check_open()
+        with self._attach_calls.attaching(names):
+            await self._attach_new(names, deadline)
+
+    async def _attach_new(self, names: Sequence[bytes], deadline: float) -> None:
         self._check_count(len(self._queues) + len(names))
         handles = range(self._last_handle + 1, self._last_handle + 1 + len(names))
         self._last_handle += len(names)
