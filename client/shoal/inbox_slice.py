@@ -119,6 +119,7 @@ class InboxSlice(Consumer):
         """Detaches handles that were stopped, without waiting. Returns the answers to come. Done again, it does
         nothing."""
         handles = self._stopped.leave(handles)
+        self.acks.send()
         self.nacks.send()
         for handle in handles:
             self._ended_in.pop(handle, None)

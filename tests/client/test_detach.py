@@ -238,3 +238,15 @@ async def test_what_was_acked_is_not_given_back_where_repeats_are_handed_out(
         await first.ack()
         await second.ack()
     assert (await fake_broker.describe(queue)).messages == 0
+
+
+async def test_acks_before_a_detach_that_is_cancelled_count(broker: Broker) -> None:
+    queue = await with_jobs(broker, 20, QueueOptions())
+    async with asyncio.timeout(WAIT_S), broker.consume(queue) as inbox:
+        inbox.ack(*await take(inbox, 20))
+        detaching = asyncio.ensure_future(inbox.detach(queue))
+        await asyncio.sleep(0)
+        detaching.cancel()
+        await asyncio.wait([detaching])
+        await inbox.flush()
+        assert (await broker.describe(queue)).messages == 0
