@@ -7,7 +7,7 @@ it. Not here: why messages go (the options of keys, the time to live of messages
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -63,7 +63,7 @@ class GapNews:
         return 8 * len(self._queues) + DELIVERY_OVERHEAD_BYTES
 
     @property
-    def handles(self) -> Iterable[int]:
+    def handles(self) -> Collection[int]:
         """Returns the handles of the queues that it is for."""
         return self._queues
 

@@ -413,13 +413,11 @@ class Inbox:
 
     def _taken_out(self, names: Sequence[bytes]) -> list[int]:
         handles = [self._handles.pop(name) for name in dict.fromkeys(names) if name in self._handles]
-        for handle in handles:
-            del self._queues[handle]
+        leaving = {handle: self._queues.pop(handle) for handle in handles}
         self._dropped.leave(handles)
         if handles:
             for part in self._slices.values():
-                part.attachments.give_up(handles)
-                part.stop(handles)
+                part.take_out(leaving)
             self._put_current_back()
             self._buffer.give_back_of(set(handles))
             self._waits.leave(handles)
@@ -503,5 +501,7 @@ class Inbox:
         self._waits.close()
         self._lost.close()
         for part in self._slices.values():
+            for gap in part.held.gaps if not part.closed else ():
+                gap.tell(self._on_gap)
             part.closed = True
             part.session.close_soon()
