@@ -60,7 +60,7 @@ class AckSender:
         later."""
         self._gather.add(key, first, end, consumers)
         if self._timer is None and len(self._in_flight) < ACK_FRAMES_MAX:
-            self._timer = asyncio.get_running_loop().call_later(ACK_LINGER_S, self._send)
+            self._timer = asyncio.get_running_loop().call_later(ACK_LINGER_S, self.send)
 
     def pending(self) -> Iterator[Acked]:
         """Yields the acks that are not answered yet."""
@@ -71,7 +71,7 @@ class AckSender:
     async def flush(self) -> None:
         """Waits until the slice has every ack given so far, or their stream is lost. Ends even if more acks keep
         coming."""
-        self._send()
+        self.send()
         last = self._taken + bool(self._gather)
         while (self._taken < last and self._waiting) or any(number <= last for number in self._unanswered):
             self._progress.clear()
@@ -79,7 +79,7 @@ class AckSender:
 
     async def sent(self) -> None:
         """Waits until every ack given so far is on its way, so that frames sent from now on come after it."""
-        self._send()
+        self.send()
         last = self._taken + bool(self._gather)
         while (self._taken < last and self._waiting) or (self._taken == last and self._frames):
             self._progress.clear()
@@ -114,7 +114,9 @@ class AckSender:
         self._progress.set()
         return lost
 
-    def _send(self) -> None:
+    def send(self) -> None:
+        """Sends what was given so far, as far as frames may be under way, so that frames sent from now on come after
+        it."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -147,7 +149,7 @@ class AckSender:
         else:
             self._on_error(error)
         if self._waiting and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(0, self._send)
+            self._timer = asyncio.get_running_loop().call_later(0, self.send)
 
     def _settle(self, number: int) -> None:
         self._unanswered[number] -= 1

@@ -58,6 +58,7 @@ class Connection:
 
     async def close(self, wait_s: float) -> None:
         """Fails what is unanswered, and ends all tasks and streams. Background tasks get `wait_s` seconds to end."""
+        self.calls.close()
         await self._tasks.close(wait_s)
         await self.routing.close()
         await self._transport.close()

@@ -7,7 +7,7 @@ it. Not here: why messages go (the options of keys, the time to live of messages
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -61,6 +61,11 @@ class GapNews:
     def size_bytes(self) -> int:
         """Returns about its size in memory."""
         return 8 * len(self._queues) + DELIVERY_OVERHEAD_BYTES
+
+    @property
+    def handles(self) -> Collection[int]:
+        """Returns the handles of the queues that it is for."""
+        return self._queues
 
     def split(self, handles: Container[int]) -> tuple[GapNews | None, GapNews | None]:
         """Returns what it is without these handles, and what it is for them alone; None: nothing."""

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from typing import TypeAlias
 
 from shoal.attachments import Attachments
-from shoal.limits import DELIVERY_OVERHEAD_BYTES, INBOX_BYTES_MAX
+from shoal.gaps import GapNews
+from shoal.limits import INBOX_BYTES_MAX
 from shoal_contract.wire import slice_pb2 as wire
 
-Came: TypeAlias = wire.Delivery | wire.Gap
+Came: TypeAlias = wire.Delivery | GapNews
 
 
 class HeldBack:
@@ -25,9 +26,14 @@ class HeldBack:
         """Returns whether something is held."""
         return bool(self._held)
 
-    def clear(self) -> None:
-        """Forgets what is held: its stream is lost, so it comes again."""
-        self._held.clear()
+    def stream_ended(self) -> None:
+        """Forgets the deliveries that are held: their stream is lost, so they come again. Gaps do not, and stay."""
+        self._held = list(self.gaps)
+
+    @property
+    def gaps(self) -> Sequence[GapNews]:
+        """Returns the gaps that are held."""
+        return [item for item in self._held if isinstance(item, GapNews)]
 
     def passed(self, coming: Sequence[Came]) -> Sequence[Came]:
         """Takes what came. Returns what need not wait, of this and of what came before. What is behind something that
@@ -45,4 +51,4 @@ class HeldBack:
 
 def _size_bytes(item: Came) -> int:
     """Returns about how many bytes a delivery, or a gap, takes while it is held."""
-    return DELIVERY_OVERHEAD_BYTES if isinstance(item, wire.Gap) else len(item.chunk)
+    return item.size_bytes if isinstance(item, GapNews) else len(item.chunk)

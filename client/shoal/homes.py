@@ -9,11 +9,11 @@ import asyncio
 from collections.abc import Sequence
 
 from shoal.core.known_queues import Life
-from shoal.core.refusals import deadline_exceeded
+from shoal.core.refusals import connection_closed, deadline_exceeded
 from shoal.core.waiters import fail_waiter
 from shoal.limits import HOME_QUESTION_QUEUES_MAX
 from shoal.routing import Routing
-from shoal_contract.errors import ShoalError, Unavailable
+from shoal_contract.errors import ShoalError
 from shoal_contract.names import direct_key, show
 from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
@@ -53,7 +53,7 @@ class Homes:
         asking = self._asking.pop(home)
         if self._routing.closed:
             for _, _, future in asking:
-                fail_waiter(future, Unavailable("the connection is closed; connect anew", subject="connection"))
+                fail_waiter(future, connection_closed())
             return
         for start in range(0, len(asking), HOME_QUESTION_QUEUES_MAX):
             some = asking[start : start + HOME_QUESTION_QUEUES_MAX]

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 
+from shoal.attach_calls import AttachCalls
 from shoal.attachments import Attachments
 from shoal.core.cluster_map import ClusterMap
 from shoal.core.refusals import acks_lacking, deadline_exceeded, no_such_queue
@@ -63,10 +64,11 @@ class Inbox:
         self._queues: dict[int, bytes] = {}
         """Handle -> queue. A handle is never used twice."""
         self._handles: dict[bytes, int] = {}
+        self._attach_calls = AttachCalls(self._handles)
         self._last_handle = 0
         self._slices: dict[str, InboxSlice] = {}
         self._buffer_bytes = buffer_bytes
-        self._buffer = InboxBuffer(buffer_bytes, on_gap)
+        self._buffer = InboxBuffer(self._queues, buffer_bytes, on_gap)
         self._closed = False
         self._draining = False
         self._unlisten: Callable[[], None] = lambda: None
@@ -206,6 +208,7 @@ class Inbox:
         Raises DeadlineExceeded if a slice is slow to confirm; the queues are detached all the same.
         """
         names = [encode_name(queue, "queue") for queue in queues]
+        self._attach_calls.detached(names)
         await self._detach(names, self._deadline(deadline_s))
 
     def stop(self, *queues: Name) -> None:
@@ -289,8 +292,10 @@ class Inbox:
         """Waits until the program has acked all that it was handed out. Raises DeadlineExceeded."""
         while not self._closed:
             unacked = next(self._unacked(), 0)
-            if not self._buffer and not unacked and (self._drop_repeats or self._ended):
-                return
+            if self._ended or (self._drop_repeats and not unacked):
+                self._buffer.tell_gaps()  # Perhaps the program asks for nothing more, and would not come to them.
+                if not self._buffer and not unacked:
+                    return
             left_s = deadline - asyncio.get_running_loop().time()
             if left_s <= 0:
                 many = sum(self._unacked())
@@ -321,7 +326,12 @@ class Inbox:
                 raise result
 
     async def _attach(self, queues: Sequence[bytes], deadline: float) -> None:
-        names = [name for name in dict.fromkeys(queues) if name not in self._handles]
+        names = await self._attach_calls.to_attach(queues, deadline)
+        self._check_open()
+        with self._attach_calls.attaching(names):
+            await self._attach_new(names, deadline)
+
+    async def _attach_new(self, names: Sequence[bytes], deadline: float) -> None:
         self._check_count(len(self._queues) + len(names))
         handles = range(self._last_handle + 1, self._last_handle + 1 + len(names))
         self._last_handle += len(names)
@@ -403,13 +413,11 @@ class Inbox:
 
     def _taken_out(self, names: Sequence[bytes]) -> list[int]:
         handles = [self._handles.pop(name) for name in dict.fromkeys(names) if name in self._handles]
-        for handle in handles:
-            del self._queues[handle]
+        leaving = {handle: self._queues.pop(handle) for handle in handles}
         self._dropped.leave(handles)
         if handles:
             for part in self._slices.values():
-                part.attachments.give_up(handles)
-                part.stop(handles)
+                part.take_out(leaving)
             self._put_current_back()
             self._buffer.give_back_of(set(handles))
             self._waits.leave(handles)
@@ -493,5 +501,7 @@ class Inbox:
         self._waits.close()
         self._lost.close()
         for part in self._slices.values():
+            for gap in part.held.gaps if not part.closed else ():
+                gap.tell(self._on_gap)
             part.closed = True
             part.session.close_soon()

@@ -21,14 +21,18 @@ _Held = tuple[Delivery | GapNews, int, float]
 
 
 class InboxBuffer:
-    """Buffers deliveries. `bytes_max`: above it `put` waits; the last delivery may exceed it. `on_gap`: is told of gaps
-    that are not taken, in place of giving them back: a slice tells of a gap only once."""
+    """Buffers deliveries. `queues`: has the handles of the inbox's queues; a handle that left never comes back.
+    `bytes_max`: above it `put` waits; the last delivery may exceed it. `on_gap`: is told of gaps that are not taken, in
+    place of giving them back: a slice tells of a gap only once."""
 
-    def __init__(self, bytes_max: int, on_gap: OnGap | None = None) -> None:
+    def __init__(self, queues: Container[int], bytes_max: int, on_gap: OnGap | None = None) -> None:
         self.bytes = 0
         """The sizes of the deliveries together."""
         self.changed = asyncio.Event()
         """Set with each delivery, and by the inbox when waiting for one may be over; clear it before waiting."""
+        self._queues = queues
+        self._any_left = False
+        """True once a queue left the inbox."""
         self._bytes_max = bytes_max
         self._on_gap = on_gap
         self._deliveries: deque[_Held] = deque()
@@ -40,6 +44,8 @@ class InboxBuffer:
         self._answers_awaited = 0
         """The number of calls that wait for an answer. Answers come behind deliveries, so the buffer may exceed its
         bound for these calls."""
+        self._waiting: list[Delivery | GapNews] = []
+        """What waits in `put` for room: one of each slice at most."""
         self._room = asyncio.Event()
         self._ending = False
         self._closed = False
@@ -49,19 +55,31 @@ class InboxBuffer:
         return bool(self._deliveries)
 
     async def put(self, delivery: Delivery | GapNews) -> None:
-        """Adds a delivery. Waits while the buffer is full. Once closed it gives the delivery back."""
+        """Adds a delivery. Waits while the buffer is full. Gives back what is for queues that left the inbox;
+        once closed, all."""
         came_s = asyncio.get_running_loop().time()
-        while self._full:
-            self._room.clear()
-            await self._room.wait()
+        if self._full:
+            await self._wait_for_room(delivery)
         if self._closed:
             self._give_back(delivery)
             return
-        size_bytes = delivery.size_bytes
-        self._deliveries.append((delivery, size_bytes, came_s))
+        left = self._of_attached(delivery) if self._any_left else delivery
+        if left is None:
+            return
+        size_bytes = left.size_bytes
+        self._deliveries.append((left, size_bytes, came_s))
         self._oldest_s = min(self._oldest_s, came_s)
         self.bytes += size_bytes
         self.changed.set()
+
+    async def _wait_for_room(self, delivery: Delivery | GapNews) -> None:
+        self._waiting.append(delivery)
+        try:
+            while self._full:
+                self._room.clear()
+                await self._room.wait()
+        finally:
+            self._waiting.remove(delivery)
 
     def take(self) -> Delivery | GapNews:
         """Returns the oldest delivery, or gap, and removes it. There must be one."""
@@ -79,13 +97,18 @@ class InboxBuffer:
             self.bytes += size_bytes
 
     def give_back_of(self, handles: Container[int]) -> None:
-        """Gives back what is for queues that leave the inbox."""
+        """Gives back what is for queues that leave the inbox. What waits for room is not in the buffer, and goes with
+        it."""
+        self._any_left = True
         held, self._deliveries, self.bytes = self._deliveries, deque(), 0
         for delivery, _, came_s in held:
             left = self._left(delivery, handles)
             if left is not None:
                 self._deliveries.append((left, left.size_bytes, came_s))
                 self.bytes += left.size_bytes
+        for waiting in self._waiting:
+            if isinstance(waiting, Delivery):
+                waiting.leave_out(handles)
         self._room.set()
 
     def give_back_old(self, waits_s: Mapping[int, float], shortest_s: float, now_s: float) -> None:
@@ -123,6 +146,11 @@ class InboxBuffer:
             if number % GIVEN_BACK_PER_TURN == 0:
                 await asyncio.sleep(0)
 
+    def tell_gaps(self) -> None:
+        """Tells the gaps that are before the oldest delivery."""
+        while self._deliveries and isinstance(self._deliveries[0][0], GapNews):
+            self._give_back(self.take())
+
     def end(self) -> None:
         """Lets what waits for room in, and wakes what waits for deliveries: no more are to come."""
         self._ending = True
@@ -149,6 +177,9 @@ class InboxBuffer:
             delivery.tell(self._on_gap)
         else:
             delivery.give_back()
+
+    def _of_attached(self, delivery: Delivery | GapNews) -> Delivery | GapNews | None:
+        return self._left(delivery, [handle for handle in delivery.handles if handle not in self._queues])
 
     def _left(self, delivery: Delivery | GapNews, handles: Container[int]) -> Delivery | GapNews | None:
         """Gives back what is for these handles. Returns what is left; None: nothing."""

@@ -108,7 +108,7 @@ class InboxSlice(Consumer):
         self._stopped = StoppedHandles(self.nacks)
         told = (self.refused, self._lives_ended, on_ack_timeouts, self._stopped.attached_again)
         self.attachments = Attachments(slice_name, queues, window, self.session.send, *told)
-        self._held = HeldBack(self.attachments)
+        self.held = HeldBack(self.attachments)
         self.acks = AckSender(self.session, self._acks_refused, self._acks_answered, of_stream=True)
         self.repeats = Repeats(self.acks.pending) if drop_repeats else None
         self.doubts: AckDoubts | None = None
@@ -119,14 +119,22 @@ class InboxSlice(Consumer):
         """Detaches handles that were stopped, without waiting. Returns the answers to come. Done again, it does
         nothing."""
         handles = self._stopped.leave(handles)
+        self.acks.send()
         self.nacks.send()
         for handle in handles:
             self._ended_in.pop(handle, None)
         if self.repeats is not None:
             self.repeats.leave(handles)
         answers = self.attachments.leave(handles)
+        self._stopped.detached(handles, answers)
         self.attachments.changed.set()
         return answers
+
+    def take_out(self, queues: Mapping[int, bytes]) -> None:
+        """Stops handles that left the inbox, with their queues. `detach`, or `leave`, is to follow."""
+        self.attachments.give_up(queues)
+        self._stopped.leaving.update(queues)
+        self.stop(list(queues))
 
     def stop(self, handles: Sequence[int]) -> None:
         """Asks the slice for nothing more for these handles, so that what is given back goes to other consumers."""
@@ -163,7 +171,7 @@ class InboxSlice(Consumer):
     def stream_ended(self) -> None:
         """Ends the era: what was unacked comes again on the next stream."""
         self._era = Era(self, self._era.number + 1, 0)
-        self._held.clear()
+        self.held.stream_ended()
         self.nacks.stream_ended()
         lost = self.acks.stream_ended()
         if self.repeats is not None:
@@ -179,7 +187,7 @@ class InboxSlice(Consumer):
     @property
     def holding(self) -> bool:
         """Returns whether deliveries wait until the life of their queue is known."""
-        return bool(self._held)
+        return bool(self.held)
 
     async def delivered(self, response: wire.SessionResponse) -> None:
         """Hands out what is new, in order. Waits while the inbox is full."""
@@ -190,17 +198,18 @@ class InboxSlice(Consumer):
             self.attachments.learn_ack_timeouts(told.handles, told.ms)
         for ended in response.ended:
             self._queue_ended(ended.handle, from_wire(ended.error))
-        came: Sequence[Came] = [*response.gaps, *response.deliveries] if response.gaps else response.deliveries
-        for item in self._held.passed(came):
-            if isinstance(item, wire.Gap):
-                await self._tell_gap(item)
-            else:
+        came: Sequence[Came] = response.deliveries
+        if response.gaps:
+            came = [*(GapNews(gap, self._named(gap.handles)) for gap in response.gaps), *came]
+        for item in self.held.passed(came):
+            if isinstance(item, wire.Delivery):
                 await self._deliver(item)
+            elif item.handles:
+                await self._on_delivery(item)
 
-    async def _tell_gap(self, gap: wire.Gap) -> None:
-        queues = {handle: self._queues[handle] for handle in gap.handles if handle in self._queues}
-        if queues:
-            await self._on_delivery(GapNews(gap, queues))
+    def _named(self, handles: Sequence[int]) -> dict[int, bytes]:
+        names = {handle: self._queues.get(handle) or self._stopped.leaving.get(handle, b"") for handle in handles}
+        return {handle: name for handle, name in names.items() if name}
 
     def _queue_ended(self, handle: int, error: ShoalError) -> None:
         """Takes in that another session consumes an exclusive queue here: what this one has of it is given again."""

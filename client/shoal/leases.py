@@ -179,6 +179,7 @@ class Leases:
         """Sends acks, or nacks, to the slices of their keys."""
         deadline = self._connection.deadline(deadline_s)
         while left:
+            self._calls.check_open()
             groups: dict[str, list[wire.Ack]] = {}
             for ack in left:
                 groups.setdefault(self._routing.map.current.owner_of(ack.key), []).append(ack)
@@ -191,8 +192,9 @@ class Leases:
         self, slice_name: str, question: wire.Describe, deadline: float
     ) -> Sequence[wire.QueueDescription] | None:
         """Returns a slice's answer; None if it came too late. One slice that is down does not hold up the others."""
+        session = self._routing.session(slice_name)
         try:
-            return (await self._routing.session(slice_name).ask(question, deadline)).description.queues
+            return (await session.ask(question, deadline)).description.queues
         except (OutcomeUnknown, MapOrLeaderChanged):
             return None
 

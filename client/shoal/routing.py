@@ -17,6 +17,7 @@ from shoal.core.backoff import Backoff
 from shoal.core.gather import ChangeFrame
 from shoal.core.held import Held
 from shoal.core.publish_requests import PublishRequest
+from shoal.core.refusals import connection_closed
 from shoal.core.requests import DropsRequest, QueueRequest, Request
 from shoal.deadlines import Deadlines
 from shoal.limits import EXPIRE_EVERY_S
@@ -68,11 +69,12 @@ class Routing:
         return self._closed
 
     def session(self, slice_name: str) -> SliceSession:
-        """Returns the session to a slice. Opens it when first asked for."""
+        """Returns the session to a slice. Opens it when first asked for. Raises Unavailable once the connection is
+        closed."""
+        if self._closed:
+            raise connection_closed()
         session = self._sessions.get(slice_name)
         if session is None:
-            if self._closed:
-                raise Unavailable("the connection is closed; connect anew", subject="connection")
             session = self._sessions[slice_name] = SliceSession(
                 slice_name, self.map, self.deadlines, self._transport, self.telling, reroute=self._refused
             )

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from random import random
 
 from shoal.core.backoff import Backoff
+from shoal.core.refusals import connection_closed
 from shoal.limits import SILENT_S
 from shoal.map_watch import MapWatch
 from shoal.transport.base import Method, Request, Response, Transport
@@ -29,6 +30,11 @@ class SliceCalls:
     def __init__(self, map_watch: MapWatch, transport: Transport) -> None:
         self._map = map_watch
         self._transport = transport
+        self._closed = False
+
+    def close(self) -> None:
+        """Refuses all later calls."""
+        self._closed = True
 
     async def ask_slice(
         self,
@@ -47,6 +53,7 @@ class SliceCalls:
         silence = loop.call_later(SILENT_S, _tell_silence, name)
         try:
             while True:
+                self.check_open()
                 name = slice_of()
                 try:
                     return await self._ask(self._leader(name, admin), method, request, deadline)
@@ -64,6 +71,7 @@ class SliceCalls:
 
     async def ask_redirector(self, method: Method[Request, Response], request: Request, deadline: float) -> Response:
         """Asks one redirector after the other, and returns the first answer. Raises the error of the last one."""
+        self.check_open()
         failure: ShoalError = Unavailable("there is no redirector to ask")
         redirectors = self._map.redirectors
         for index, redirector in enumerate(redirectors):
@@ -74,6 +82,11 @@ class SliceCalls:
             except ShoalError as error:
                 failure = error
         raise failure
+
+    def check_open(self) -> None:
+        """Raises Unavailable once the connection is closed. Calls that ask again until their deadline look first."""
+        if self._closed:
+            raise connection_closed()
 
     def _leader(self, slice_name: str, admin: bool) -> str:
         current = self._map.current

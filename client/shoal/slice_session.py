@@ -169,7 +169,7 @@ class SliceSession:
         self._unlisten()
         self.room.close(self._closed_error())
         self._tasks.cancel()
-        self._give_up(self._closed_error())
+        self._give_up(self._closed_error("the outcome of what was under way is unknown"))
 
     async def close(self) -> None:
         """Does the same as `close_soon`, and waits until the stream has ended, at most SESSION_END_S. Call `flush`
@@ -213,9 +213,9 @@ class SliceSession:
     def _watch(self, frame: Frame) -> None:
         self._deadlines.watch(frame, f"request to slice {self.slice_name}")
 
-    def _closed_error(self) -> Unavailable:
+    def _closed_error(self, outcome: str = "nothing of this call was sent") -> Unavailable:
         what = f"session to slice {self.slice_name}"
-        return Unavailable(f"{what} is closed; the outcome of what was under way is unknown", subject=what)
+        return Unavailable(f"{what} is closed; {outcome}", subject=what)
 
     def _address_may_have_changed(self) -> None:
         if self._stream is not None and self._map.current.address_of(self.slice_name) not in ("", self._address):

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeVar
 
 from shoal.core.backoff import Backoff
+from shoal.core.refusals import connection_closed
 from shoal.core.watched import CountedKeys, WatchedCounts, WatchedMembers, parse_position
 from shoal.limits import CLOSE_S, WATCH_RESPONSES_MAX
 from shoal.map_watch import MapWatch
@@ -161,7 +162,7 @@ class Watch(ABC, Generic[Event]):
         if self._opened:
             return
         if self._watching.closed:
-            raise Unavailable("the connection is closed; connect anew", subject="connection")
+            raise connection_closed()
         if self._closed:
             raise Unavailable("the watch is closed; ask the broker for another one", subject="watch")
         self._begin()

@@ -61,6 +61,32 @@ async def test_one_question_settles_what_the_slice_has(cluster: FakeCluster, fak
         assert len(questions(slice_)) == 1, "nothing is in doubt any more"
 
 
+async def test_of_several_queues_the_slice_tells_which_acks_it_lacks(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    second = cluster.queue_with_home("s01", "second")
+    slice_ = cluster.slices["s01"]
+    await fake_broker.declare(second)
+    await fake_broker.bind(second, key)
+    await fake_broker.publish_many(key, [b"1", b"2", b"3"])
+    async with fake_broker.consume([queue, second]) as inbox:
+        messages = await take(inbox, 6)
+        await in_doubt(inbox, slice_, [message for message in messages if message.offset != 2])
+        binding = slice_.state.keys[key.encode()].bindings[second.encode()]
+        binding.done.remove(3)
+        binding.given[3] = "another session"
+        with pytest.raises(shoal.DeadlineExceeded, match="slice s01: up to 1 acks"):
+            await inbox.flush(deadline_s=0.5)
+        asked = [(ack.low, ack.to, list(ack.handles)) for ack in questions(slice_)[0].acks]
+        assert asked == [(1, 2, [1, 2]), (3, 4, [1, 2])]
+        repeats = inbox._slices["s01"].repeats
+        assert repeats is not None
+        assert [(one.key, one.first, one.end, *one.consumers) for one in repeats.doubts()] == [(key.encode(), 3, 4, 2)]
+        binding.done.add(3)
+        await inbox.flush()
+
+
 async def test_flush_waits_while_another_consumer_has_the_message(
     cluster: FakeCluster, fake_broker: shoal.Broker
 ) -> None:
@@ -186,6 +212,24 @@ async def test_of_detached_queues_nothing_is_promised(cluster: FakeCluster, fake
         await inbox.detach(queue)
         async with asyncio.timeout(PROMPT_S):
             await flushing
+
+
+async def test_of_exclusive_queues_that_a_slice_took_away_nothing_is_promised(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    queue, key = cluster.queue_with_home("s01"), cluster.key_of("s02")
+    slice_ = cluster.slices["s02"]
+    await fake_broker.declare(queue, shoal.QueueOptions(exclusive="newest"))
+    await fake_broker.bind(queue, key)
+    await fake_broker.publish_many(key, [b"1", b"2"])
+    async with fake_broker.consume(queue) as inbox:
+        messages = await take(inbox, 2)
+        slice_.state.release = lambda *arguments: None  # type: ignore[method-assign]  # So it does not come again.
+        await in_doubt(inbox, slice_, messages[:1], had=False)
+        slice_.ignored = {"attach"}
+        inbox._slices["s02"]._queue_ended(next(iter(inbox._queues)), shoal.Conflict("another session has it"))
+        async with asyncio.timeout(PROMPT_S):
+            await inbox.flush()
 
 
 async def test_where_repeats_are_asked_for_acks_of_a_lost_stream_are_the_applications(

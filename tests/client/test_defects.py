@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -248,3 +248,34 @@ async def test_a_refusal_of_publishes_beyond_the_bound_is_typed(
     cluster.slices["s01"].refuse_frames.append(NotOwner("moved", map_version=2))
     with pytest.raises(shoal.ResourceExhausted, match="wait for a newer map"):
         await fake_broker.publish(key, b"x")
+
+
+async def test_a_call_on_a_closed_connection_says_that_nothing_was_sent(cluster: FakeCluster) -> None:
+    async with shoal.connect(cluster.redirectors[0].address, deadline_s=10) as broker:
+        queue, key = await bound(broker, cluster)
+        await shoal.Admin(broker).queues()
+        unused, done = cluster.key_of("s03"), shoal.Done(key, 1, 2)
+        cluster.slices["s01"].answering.clear()
+        frames = cluster.slices["s01"].frames
+        before = len(frames)
+        under_way = broker.publish_nowait(key, b"x")
+        await until(lambda: len(frames) > before)
+        await broker._routing.close()
+        with pytest.raises(shoal.Unavailable, match="session to slice s01 is closed; the outcome of what was under"):
+            await under_way
+        cluster.slices["s01"].answering.set()
+    calls: dict[str, Callable[[], Awaitable[object]]] = {
+        "publish": lambda: broker.publish(key, b"x"),
+        "publish elsewhere": lambda: broker.publish(unused, b"x"),
+        "publish with an idempotency key": lambda: broker.publish(key, b"x", idempotency_key="a"),
+        "declare": lambda: broker.declare(queue),
+        "describe": lambda: broker.describe(queue),
+        "pull": lambda: broker.pull(queue, 1),
+        "pull with a lease": lambda: shoal.Leases(broker).pull(queue, 1, lease_ms=1000),
+        "ack by name": lambda: shoal.Leases(broker).ack(queue, [done]),
+        "list": lambda: shoal.Admin(broker).queues(),
+    }
+    for name, call in calls.items():
+        with pytest.raises(shoal.Unavailable) as refused:
+            await call()
+        assert "the connection is closed; nothing of this call was sent; connect anew" in str(refused.value), name

@@ -163,7 +163,7 @@ async def test_what_waits_for_room_in_the_buffer_is_as_old_as_when_it_came() -> 
             self.given_back = True
             return False
 
-    buffer: Any = InboxBuffer(10)
+    buffer: Any = InboxBuffer({}, 10)
     first, second = Held(), Held()
     loop = asyncio.get_running_loop()
     began_s = loop.time()
@@ -215,7 +215,7 @@ async def test_gaps_that_were_not_taken_are_told_at_a_close(broker: Broker) -> N
 
 async def test_a_gap_that_comes_while_an_inbox_drains_is_told() -> None:
     told: list[tuple[str, int]] = []
-    buffer = InboxBuffer(1 << 20, lambda gap: told.append((gap.queue, gap.first)))
+    buffer = InboxBuffer({}, 1 << 20, lambda gap: told.append((gap.queue, gap.first)))
     gap = wire.Gap(key=b"k", first=1, to=4, why=wire.GAP_REASON_EXPIRED)
     await buffer.put(GapNews(gap, {1: b"p", 2: b"q"}))
     buffer.give_back_of({2})
@@ -238,3 +238,15 @@ async def test_what_was_acked_is_not_given_back_where_repeats_are_handed_out(
         await first.ack()
         await second.ack()
     assert (await fake_broker.describe(queue)).messages == 0
+
+
+async def test_acks_before_a_detach_that_is_cancelled_count(broker: Broker) -> None:
+    queue = await with_jobs(broker, 20, QueueOptions())
+    async with asyncio.timeout(WAIT_S), broker.consume(queue) as inbox:
+        inbox.ack(*await take(inbox, 20))
+        detaching = asyncio.ensure_future(inbox.detach(queue))
+        await asyncio.sleep(0)
+        detaching.cancel()
+        await asyncio.wait([detaching])
+        await inbox.flush()
+        assert (await broker.describe(queue)).messages == 0

@@ -145,6 +145,29 @@ async def test_a_part_elsewhere_keeps_a_queue_that_is_to_be_empty(fake_broker: B
     assert not any(one.state.queues.parts for one in cluster.slices.values())
 
 
+async def test_what_an_earlier_life_left_elsewhere_keeps_no_queue(fake_broker: Broker, cluster: FakeCluster) -> None:
+    queue, key = cluster.queue_with_home("s01"), cluster.key_of("s02")
+    await fake_broker.declare(queue)
+    await fake_broker.bind(queue, key)
+    await fake_broker.publish(key, b"x")
+    cluster.slices["s01"].state.queues.drop(queue.encode(), 0)  # The other slice did not hear of it.
+    async with shoal.connect(cluster.redirectors[0].address) as other:
+        await other.declare(queue)
+        assert queue.encode() in cluster.slices["s02"].state.queues.parts
+        await other.drop(queue, if_empty=True)
+    assert queue.encode() not in cluster.slices["s01"].state.queues.parts
+
+
+async def test_a_drop_forgets_the_life_that_it_ended(fake_broker: Broker, cluster: FakeCluster) -> None:
+    queue = cluster.queue_with_home("s01")
+    await fake_broker.declare(queue)
+    await fake_broker.drop(queue)
+    async with shoal.connect(cluster.redirectors[0].address) as other:
+        await other.declare(queue)
+    await fake_broker.drop(queue)
+    assert queue.encode() not in cluster.slices["s01"].state.queues.parts
+
+
 async def test_a_slice_that_is_away_keeps_queues_that_are_to_be_unused(
     fake_broker: Broker, cluster: FakeCluster
 ) -> None:

@@ -162,3 +162,21 @@ async def test_a_leased_message_is_nacked_by_its_name(broker: shoal.Broker) -> N
     await leases.ack(queue, [done])
     await leases.nack(queue, [done])
     assert await leases.pull(queue, 1, lease_ms=1000) == []
+
+
+async def test_what_the_first_slice_gave_is_returned_where_the_next_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = shoal.testing.FakeCluster(["s01", "s02"])
+
+    async def refuse(*_: object) -> None:
+        raise shoal.PermissionDenied("not you")
+
+    async with cluster.connect() as broker:
+        await broker.declare("q")
+        await broker.bind("q", keys := [cluster.key_of("s01"), cluster.key_of("s02")])
+        for key in keys:
+            await broker.publish(key, b"x")
+        leases = shoal.Leases(broker)
+        monkeypatch.setattr(cluster.slices["s02"], "Pull", refuse)
+        assert [one.key for one in await leases.pull("q", 9, lease_ms=LEASE_MS)] == keys[:1]
+        with pytest.raises(shoal.PermissionDenied):
+            await leases.pull("q", 9, lease_ms=LEASE_MS)

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import shoal
+from shoal.messages import Delivery
 from shoal_contract.options import DURABLE
 from tests.client.calls import bound, until
 from tests.client.fake_cluster import FakeCluster
@@ -68,6 +69,27 @@ async def test_acks_of_the_first_life_do_not_count_for_the_second(
         inbox.ack(again[0])
         await inbox.flush()
     assert (await fake_broker.describe(queue)).messages == 2
+
+
+async def test_what_was_not_taken_of_the_first_life_gives_back_nothing_of_the_second(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    await fake_broker.configure(key, shoal.KeyOptions(history_messages=9))
+    await fake_broker.publish(key, b"1")
+    async with fake_broker.consume(queue, drop_repeats=False) as inbox:
+        await until(lambda: bool(inbox._buffer))
+        earlier = inbox._buffer.take()
+        await second_life(fake_broker, queue, key)
+        (message,) = await take_anew(inbox, 1)
+        assert isinstance(earlier, Delivery) and (earlier.first, message.offset) == (1, 1)
+        earlier.give_back()
+        await inbox.flush()
+        with pytest.raises(shoal.DeadlineExceeded):
+            await inbox.get(timeout=0.1)  # It is the program's.
+        await message.ack()
+        await inbox.flush()
+    assert (await fake_broker.describe(queue)).messages == 0
 
 
 @pytest.mark.parametrize("absent", [True, False])

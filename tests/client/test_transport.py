@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
+from collections.abc import Iterator
 
 import pytest
 
@@ -10,7 +12,11 @@ import shoal
 from shoal.testing import FakeCluster
 from shoal.transport import methods
 from shoal.transport.base import Method
+from shoal.transport.grpc import GrpcTransport
 from shoal_contract.wire import admin_pb2, redirector_pb2, slice_pb2
+
+from .calls import bound, until
+from .fake_cluster import FakeCluster as ServedCluster
 
 METHODS = [found for found in vars(methods).values() if isinstance(found, Method)]
 
@@ -62,3 +68,57 @@ async def test_a_client_in_memory_survives_lost_streams(no_sockets: None) -> Non
             assert [(await future).offset for future in futures] == list(range(1, 21))
             assert [(await anext(inbox)).body for _ in range(20)] == [b"%d" % number for number in range(20)]
     assert slice_.session_count == 0, "leaving ended every stream"
+
+
+@pytest.fixture
+def unanswered_addresses() -> Iterator[tuple[str, str]]:
+    """An address that takes connections and says nothing, as a paused process does; and one that refuses them."""
+    with socket.socket() as silent, socket.socket() as closed:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        closed.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{silent.getsockname()[1]}", f"127.0.0.1:{closed.getsockname()[1]}"
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3, 5, 50])
+async def test_a_stream_that_is_cancelled_while_it_connects_ends_its_write(
+    unanswered_addresses: tuple[str, str], turns: int
+) -> None:
+    for address in unanswered_addresses:
+        stream = GrpcTransport().open_session(address)
+        writing = asyncio.ensure_future(stream.write(slice_pb2.SessionRequest(open=slice_pb2.Open())))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        stream.cancel()
+        done, _ = await asyncio.wait([writing], timeout=5)
+        assert done and writing.cancelling() == 0, "it was not the task that was cancelled"
+        assert writing.cancelled() or isinstance(writing.exception(), shoal.Unavailable)
+        with pytest.raises((asyncio.CancelledError, shoal.Unavailable)):
+            await stream.write(slice_pb2.SessionRequest())
+        await stream.close()
+
+
+async def test_a_write_whose_task_is_cancelled_while_it_connects_ends(unanswered_addresses: tuple[str, str]) -> None:
+    stream = GrpcTransport().open_session(unanswered_addresses[0])
+    writing = asyncio.ensure_future(stream.write(slice_pb2.SessionRequest(open=slice_pb2.Open())))
+    await asyncio.sleep(0)
+    writing.cancel()
+    await asyncio.wait([writing], timeout=5)
+    assert writing.cancelled()
+    await stream.close()
+
+
+async def test_sessions_follow_a_slice_that_moves_while_they_connect(
+    cluster: ServedCluster, fake_broker: shoal.Broker, unanswered_addresses: tuple[str, str]
+) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    slice_, (silent, _) = cluster.slices["s01"], unanswered_addresses
+    async with asyncio.timeout(30), fake_broker.consume(queue) as inbox:
+        sessions = [fake_broker._routing.session("s01"), inbox._slices["s01"].session]
+        right = slice_.address
+        for address in (silent, right):
+            slice_.address = address
+            cluster.move({})
+            await until(lambda: {one._address for one in sessions} == {slice_.address})
+        await fake_broker.publish(key, b"x")
+        assert (await inbox.get(timeout=10)).body == b"x"

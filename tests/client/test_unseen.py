@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 import shoal
 from shoal import Broker, QueueOptions
+from shoal.gaps import GapNews
 from shoal.inbox_buffer import InboxBuffer
 from shoal.long_waits import LongWaits
+from shoal.messages import Delivery
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.common_pb2 import Chunk
 
 from .calls import fresh, take, until
 from .fake_cluster import FakeCluster
 
 WAIT_S = 30
 TWICE = QueueOptions(max_deliveries=2)
+SMALL_BYTES = 4096
 
 
 async def with_jobs(broker: Broker, count: int, at_once: bool = False, options: QueueOptions = TWICE) -> str:
@@ -89,6 +97,65 @@ async def test_a_detached_queue_is_given_back_and_the_others_go_on(broker: Broke
             message = await inbox.get()
             bodies.append((message.queue, message.body))
         assert sorted(bodies) == sorted([(queue, b"0"), *((other, b"%d" % number) for number in range(3))])
+
+
+async def send_large(broker: Broker, queue: str, count: int) -> None:
+    """Sends messages of which an inbox of SMALL_BYTES has room for a few."""
+    for number in range(count):
+        await broker.send(queue, b"%d" % number, headers={"padding": bytes(2000)})
+
+
+@pytest.mark.parametrize("drop_repeats", [True, False])
+async def test_what_waits_for_room_in_the_inbox_is_given_back_at_a_detach(broker: Broker, drop_repeats: bool) -> None:
+    queue = await with_jobs(broker, 0)
+    async with broker.consume(queue, buffer_bytes=SMALL_BYTES, drop_repeats=drop_repeats) as inbox:
+        await send_large(broker, queue, 20)
+        await until(lambda: bool(inbox._buffer._waiting))
+        await inbox.detach(queue)
+        with pytest.raises(shoal.DeadlineExceeded):
+            await inbox.get(timeout=0.1)
+        assert sorted(await left(broker, queue)) == sorted(unseen(*range(20)))
+
+
+async def test_what_waits_for_room_is_given_back_where_another_session_takes_the_queue(
+    cluster: FakeCluster, fake_broker: Broker
+) -> None:
+    queue = await with_jobs(fake_broker, 0)
+    async with fake_broker.consume(queue, buffer_bytes=SMALL_BYTES) as inbox:
+        await send_large(fake_broker, queue, 20)
+        await until(lambda: bool(inbox._buffer._waiting))
+        (handle,) = inbox._queues
+        inbox._lose(handle)
+        assert list(inbox._buffer._waiting[0].handles) == [], "it went with the others, before the detach"
+        with pytest.raises(shoal.DeadlineExceeded):
+            await inbox.get(timeout=0.1)
+        assert not inbox._buffer
+
+
+async def test_parts_that_come_behind_one_that_waited_are_given_back_too() -> None:
+    given: list[tuple[int, Sequence[int]]] = []
+    told: list[str] = []
+
+    class Part(Delivery):
+        def __init__(self, first: int, handles: Sequence[int]) -> None:
+            acker: Any = SimpleNamespace(give_back=lambda delivery, first, end, handles: given.append((first, handles)))
+            super().__init__(wire.Delivery(key=b"k"), first, first + 1, Chunk(bodies=[bytes(100)]), handles, acker)
+
+    queues = {1: b"q", 2: b"p"}
+    buffer = InboxBuffer(queues, 1, lambda gap: told.append(gap.queue))
+    await buffer.put(Part(1, [1, 2]))
+    waiting = asyncio.ensure_future(buffer.put(Part(2, [1, 2])))
+    await asyncio.sleep(0)
+    del queues[1]
+    buffer.give_back_of({1})
+    assert given == [(1, [1]), (2, [1])]
+    with buffer.awaiting_answers():
+        await waiting
+        await buffer.put(Part(3, [1, 2]))
+        await buffer.put(GapNews(wire.Gap(key=b"k", first=1, to=4), {1: b"q", 2: b"p"}))
+    assert given == [(1, [1]), (2, [1]), (3, [1])] and told == ["q"]
+    left = [buffer.take() for _ in range(4)]
+    assert [list(one.handles) for one in left] == [[2]] * 4 and not buffer
 
 
 async def test_an_open_that_fails_gives_back_what_came(broker: Broker) -> None:
@@ -178,6 +245,6 @@ async def test_a_detach_beside_an_attach_that_is_not_written_breaks_nothing(brok
 
 def test_an_attach_that_was_given_up_breaks_nothing() -> None:
     """The slice tells the ack timeouts of queues that have left the inbox meanwhile."""
-    waits = LongWaits(InboxBuffer(1 << 20), lambda: None)
+    waits = LongWaits(InboxBuffer({}, 1 << 20), lambda: None)
     waits.learn({})
     waits.close()

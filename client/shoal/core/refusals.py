@@ -11,6 +11,11 @@ def deadline_exceeded(what: str) -> DeadlineExceeded:
     return DeadlineExceeded(f"{what}: no answer before the call's deadline; the outcome is unknown", subject=what)
 
 
+def connection_closed() -> Unavailable:
+    """Returns the error of a call that came after its connection was closed."""
+    return Unavailable("the connection is closed; nothing of this call was sent; connect anew", subject="connection")
+
+
 def acks_lacking(slice_names: str, messages: int) -> DeadlineExceeded:
     """Returns the error of a flush that ended at its deadline while these slices lacked acks of a lost stream.
     `messages`: how many of their messages may be unacked there."""

@@ -49,7 +49,7 @@ class SessionStream(Stream[SessionResponse], Protocol):
 
     async def write(self, request: SessionRequest) -> None:
         """Sends a request, behind those written before; waits while the other side takes no more. Raises ShoalError if
-        the stream is lost; `read` tells why."""
+        the stream is lost (`read` tells why), asyncio.CancelledError if it is cancelled meanwhile."""
 
 
 class Transport(Protocol):

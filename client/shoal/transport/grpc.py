@@ -131,15 +131,34 @@ class GrpcSession(GrpcStream[SessionResponse]):
     ) -> None:
         super().__init__(channel, call)
         self._session = call
+        self._first: asyncio.Future[None] | None = None
+        """The write that waits for the connection; those behind it find one."""
 
     async def write(self, request: SessionRequest) -> None:
-        """Sends a request. Raises ShoalError if the stream is lost."""
+        """Sends a request. Raises ShoalError if the stream is lost; asyncio.CancelledError if it is cancelled while it
+        connects."""
         try:
-            await self._session.write(request)
+            if self._first is None:
+                self._first = asyncio.ensure_future(self._session.write(request))
+                await self._first
+            else:
+                await self._session.write(request)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
         except (asyncio.InvalidStateError, grpc.aio.UsageError):
             raise Unavailable("the stream has ended") from None
+
+    def cancel(self) -> None:
+        """Cancels the call, and a write that waits for the connection: gRPC's own waits for ever where the call is
+        cancelled before its connection stands."""
+        if self._first is not None:
+            self._first.cancel()
+        super().cancel()
+
+    async def close(self) -> None:
+        """Cancels the call and closes the channel."""
+        self.cancel()
+        await super().close()
 
 
 def _serialized(message: Message) -> bytes:

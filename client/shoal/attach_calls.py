@@ -1,0 +1,57 @@
+"""Lets calls of one inbox that attach the same queue go one after the other: the later one succeeds only once the queue
+is attached, and attaches it itself where the earlier one gives up.
+
+Not here: attaching (inbox.py, attachments.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Container, Iterable, Iterator, Sequence
+
+from shoal.core.refusals import deadline_exceeded
+from shoal_contract.names import show
+
+
+class AttachCalls:
+    """Knows which queues a call attaches now. `attached`: has the names of the inbox's queues, and of those that are
+    being attached."""
+
+    def __init__(self, attached: Container[bytes]) -> None:
+        self._attached = attached
+        self._under_way: dict[bytes, asyncio.Future[Sequence[bytes]]] = {}
+        """Queue -> the call that attaches it, which ends with the queues that it gave up."""
+
+    async def to_attach(self, names: Iterable[bytes], deadline: float) -> list[bytes]:
+        """Returns those that are left to attach, after the calls that attach some of them have ended. Raises
+        DeadlineExceeded."""
+        wanted = dict.fromkeys(names)
+        while (name := next((one for one in wanted if one in self._under_way), None)) is not None:
+            call = self._under_way[name]
+            of_call = [one for one in wanted if self._under_way.get(one) is call]
+            left_s = max(0, deadline - asyncio.get_running_loop().time())
+            if not (await asyncio.wait([call], timeout=left_s))[0]:
+                raise deadline_exceeded(f"attach of queue {show(name)}, which another call attaches")
+            for one in of_call:
+                if one not in call.result():  # It is attached, or was detached since.
+                    del wanted[one]
+        return [one for one in wanted if one not in self._attached]
+
+    @contextlib.contextmanager
+    def attaching(self, names: Sequence[bytes]) -> Iterator[None]:
+        """Lets other calls that attach these wait until the block ends."""
+        call: asyncio.Future[Sequence[bytes]] = asyncio.get_running_loop().create_future()
+        self._under_way.update(dict.fromkeys(names, call))
+        try:
+            yield
+        finally:
+            own = [name for name in names if self._under_way.get(name) is call]
+            for name in own:
+                del self._under_way[name]
+            call.set_result([name for name in own if name not in self._attached])
+
+    def detached(self, names: Iterable[bytes]) -> None:
+        """Records that a call detaches these: no call that waits attaches them again."""
+        for name in names:
+            self._under_way.pop(name, None)

@@ -1,0 +1,102 @@
+"""Calls of one inbox that attach the same queue: one that succeeds has it attached, whatever becomes of the others."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+import shoal
+from shoal.testing import FakeCluster, FakeSlice
+from tests.client.calls import take, until
+
+WAIT_S = 30
+
+
+def silent_home(cluster: FakeCluster) -> tuple[str, FakeSlice]:
+    """A queue, and its home, which answers nothing before `answering` is set."""
+    return cluster.queue_with_home("s01"), cluster.slices["s01"]
+
+
+async def attach_asked(inbox: shoal.Inbox, home: FakeSlice, *queues: str, deadline_s: float = 20) -> asyncio.Task[None]:
+    """A call that attaches queues, after its home was asked."""
+    frames = len(home.frames)
+    task = asyncio.ensure_future(inbox.attach(*queues, deadline_s=deadline_s))
+    await until(lambda: any(frame.HasField("attach") for frame in home.frames[frames:]))
+    return task
+
+
+@pytest.mark.parametrize("ending", ["cancelled", "late", "refused"])
+async def test_the_second_call_attaches_where_the_first_gives_up(ending: str) -> None:
+    cluster = FakeCluster()
+    queue, home = silent_home(cluster)
+    async with asyncio.timeout(WAIT_S), cluster.connect() as broker, broker.consume([]) as inbox:
+        await broker.declare(queue)
+        others = [cluster.queue_with_home("s01", "missing")] if ending == "refused" else []
+        home.answering.clear()
+        first = await attach_asked(inbox, home, queue, *others, deadline_s=0.2 if ending == "late" else 20)
+        second = asyncio.ensure_future(inbox.attach(queue))
+        await asyncio.sleep(0)
+        assert not second.done()
+        if ending == "cancelled":
+            first.cancel()
+        elif ending == "late":
+            await asyncio.wait([first])
+        home.answering.set()
+        await second
+        with pytest.raises((asyncio.CancelledError, shoal.DeadlineExceeded, shoal.NoSuchQueue)):
+            await first
+        await broker.send(queue, b"x")
+        assert [message.body for message in await take(inbox, 1)] == [b"x"]
+
+
+async def test_each_of_two_calls_hears_that_a_queue_does_not_exist() -> None:
+    cluster = FakeCluster()
+    queue, home = silent_home(cluster)
+    async with asyncio.timeout(WAIT_S), cluster.connect() as broker, broker.consume([]) as inbox:
+        home.answering.clear()
+        first = await attach_asked(inbox, home, queue)
+        second = asyncio.ensure_future(inbox.attach(queue))
+        await asyncio.sleep(0)
+        home.answering.set()
+        for call in (first, second):
+            with pytest.raises(shoal.NoSuchQueue):
+                await call
+
+
+async def test_the_second_call_ends_at_its_deadline_and_leaves_the_first_alone() -> None:
+    cluster = FakeCluster()
+    queue, home = silent_home(cluster)
+    async with asyncio.timeout(WAIT_S), cluster.connect() as broker, broker.consume([]) as inbox:
+        await broker.declare(queue)
+        home.answering.clear()
+        first = await attach_asked(inbox, home, queue)
+        with pytest.raises(shoal.DeadlineExceeded, match=f"attach of queue {queue}, which another call attaches"):
+            await inbox.attach(queue, deadline_s=0.1)
+        cancelled = asyncio.ensure_future(inbox.attach(queue))
+        await asyncio.sleep(0)
+        cancelled.cancel()
+        await asyncio.wait([cancelled])
+        home.answering.set()
+        await first
+        await broker.send(queue, b"x")
+        assert [message.body for message in await take(inbox, 1)] == [b"x"]
+
+
+async def test_a_detach_outlives_the_attaches_before_it() -> None:
+    cluster = FakeCluster()
+    queue, home = silent_home(cluster)
+    async with asyncio.timeout(WAIT_S), cluster.connect() as broker, broker.consume([]) as inbox:
+        await broker.declare(queue)
+        home.answering.clear()
+        first = await attach_asked(inbox, home, queue)
+        second = asyncio.ensure_future(inbox.attach(queue))
+        await asyncio.sleep(0)
+        detaching = asyncio.ensure_future(inbox.detach(queue))
+        await asyncio.sleep(0)
+        first.cancel()
+        home.answering.set()
+        await asyncio.wait([first, second, detaching])
+        assert not second.exception() and not detaching.exception()
+        assert not inbox._queues and not inbox._attach_calls._under_way
+        assert (await broker.describe(queue)).attached_sessions == 0
