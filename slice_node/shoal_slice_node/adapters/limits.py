@@ -1,4 +1,7 @@
-"""Bounds of the node around its core: sessions, event loop, disk, processes, HTTP. Each has its unit and reason."""
+"""Bounds of the node around its core: sessions, event loop, disk, processes, HTTP. Each has its unit and reason.
+
+Long because all bounds of the adapters are in one place.
+"""
 
 from typing import Final
 
