@@ -220,3 +220,16 @@ async def test_what_a_session_leaves_behind_gives_its_room_back(tmp_path: Path) 
                     await asyncio.sleep(0.005)
                 await (await RawSession.open(stub)).change(declare("q"))
         assert not room._used_bytes
+
+
+async def test_what_is_no_frame_gives_its_room_back() -> None:
+    frames = KeptFrames(10_000)
+    steps: list[float] = []
+    _, kept, _ = await frames.parsed(frame_of("detach").SerializeToString(), "a", steps.append)
+    waiting = asyncio.create_task(frames.parsed(b"\xff" * 100, "b", steps.append))
+    other = asyncio.create_task(frames.parsed(b"\xff" * 100, "c", steps.append))
+    await asyncio.sleep(0)
+    kept.free()
+    done = await asyncio.gather(waiting, other, return_exceptions=True)
+    assert [type(error).__name__ for error in done] == ["Malformed", "Malformed"]
+    assert not frames.room._used_bytes and not frames.room._waiting_bytes

@@ -75,18 +75,22 @@ class KeptFrames:
         Raises Malformed, TooLarge for what is no frame, ResourceExhausted if too much waits.
         """
         kept = await self._most(data, connection) if self.room.crowded else None
-        began = time.perf_counter()
-        frame = parse_frame(data)
-        if kept is None and self.room.take_now(frame.bytes):
-            kept = Kept(self.room, frame.bytes)
-        if kept is None:
+        while True:
+            began = time.perf_counter()
+            try:
+                frame = parse_frame(data)
+            except ShoalError:
+                if kept is not None:
+                    kept.free()
+                raise
+            if kept is None and self.room.take_now(frame.bytes):
+                kept = Kept(self.room, frame.bytes)
+            if kept is not None:
+                kept.settle(frame.bytes)
+                return frame, kept, began
             del frame  # Its bytes are much less.
             step_ended(began)
             kept = await self._most(data, connection)
-            began = time.perf_counter()
-            frame = parse_frame(data)
-        kept.settle(frame.bytes)
-        return frame, kept, began
 
     async def _most(self, data: bytes, connection: Hashable) -> Kept:
         """Waits for room for whatever `data` may become."""
