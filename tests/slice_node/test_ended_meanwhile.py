@@ -75,6 +75,9 @@ def test_a_window_that_opens_during_a_pull_is_seen() -> None:
         pass
     name = core.tables.queue_by_name.get(b"q")
     assert name is not None and not list(silent_streams(core.dispatcher, [core.dispatcher.feeds[name]]))
+    assert not core.deliveries(session), "it has messages 1 to 3 still, though they are gone"
+    core.ack(session, "k", 1, 4)
+    core.settle()
     assert [one.low for one in core.deliveries(session)] == [5, 6, 7]
 
 
