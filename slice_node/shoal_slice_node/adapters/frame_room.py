@@ -1,5 +1,5 @@
 """Bounds frames by what they take: large ones, which are counted before they are parsed, so that one turn of the loop
-parses only one; and all of sessions once they are parsed, and wait (kept_frames).
+parses only one; and all frames of sessions once they are parsed, while they wait for their turns (kept_frames).
 
 Each kind has a bound of its own, half of what may be pending, so that small frames, however many, do not keep large
 ones waiting. Connections take turns. Where too much waits, the connection with most of it loses a frame. A session has
