@@ -21,10 +21,15 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import recovery
 from shoal_slice_node.adapters.roles import NEXT, Role
+from shoal_slice_node.core.apply.records import Kind
+from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.storage.files import DiskFile
+from shoal_slice_node.storage.lmdb_tables import LmdbBase
 from shoal_slice_node.storage.offline import check_path
+from shoal_slice_node.storage.stopped_folder import stopped
 
 from .core_driver import bind, declare, publish
+from .looped_node import change_of
 from .raw_session import RawSession
 from .role_turns import WAIT_S, Process, process
 
@@ -208,6 +213,36 @@ async def test_what_is_being_written_at_the_step_down_is_applied_once(tmp_path: 
             assert [list(step.offsets) for step in outcome.steps] == [[3]]
             again.call.cancel()
         await node.stopped()
+    assert not check_path(tmp_path).problems
+
+
+async def test_what_is_being_written_as_a_clean_stop_begins_is_in_its_checkpoint(
+    tmp_path: Path, disk: SlowDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node's own work may write a record while the leading role ends. Nobody waits for it; a clean stop leaves
+    nothing to be replayed all the same."""
+    async with process(tmp_path) as node:
+        await node.until(Role.LEADING)
+        (broker,) = node.seat.brokers
+        settled, lsns = broker.settled_acks, list[int]()
+
+        async def settled_before_the_last_write() -> ShoalError | None:
+            error = await settled()
+            lsns.append(broker.node.commit.applied_lsn)
+            disk.hold()
+            broker.commit_loop.submit(Item(Kind.CHANGE, change_of(declare("late")), lambda _: None, lambda _: None))
+            await asyncio.to_thread(disk.waiting.wait, WAIT_S)
+            asyncio.get_running_loop().call_later(0.1, disk.go_on.set)
+            return error
+
+        monkeypatch.setattr(broker, "settled_acks", settled_before_the_last_write)
+        await node.stopped()
+    last_lsn = lsns[0] + 1
+    assert node.seat.noted[-1] == last_lsn
+    with stopped(tmp_path) as folder:
+        base = LmdbBase(folder)
+        assert base.lsn == last_lsn
+        base.close()
     assert not check_path(tmp_path).problems
 
 

@@ -138,7 +138,18 @@ class Roles:
             await broker.stop(self._left_s if self._sound(lead) else 0)
         if not self._failures:
             broker.give_back(lead.why or Unavailable("the slice is stopping; the outcome is unknown", subject="slice"))
-        await self._seat.leave(broker.node.commit.applied_lsn if self._sound(lead) else None)
+        sound = self._sound(lead)
+        if sound:
+            await self._apply_the_rest(data)
+        await self._seat.leave(data.state.lsn if sound else None)
+
+    async def _apply_the_rest(self, data: NodeData) -> None:
+        """Applies what was written while the leading role ended, so that a clean stop leaves nothing to be replayed."""
+        try:
+            async with asyncio.timeout(self._left_s):
+                await catch_up(data)
+        except TimeoutError:
+            _log.info("what was written last is not applied in time: the next start replays it")
 
     def _sound(self, lead: Lead) -> bool:
         """Returns whether nothing failed and the lead is not over."""
