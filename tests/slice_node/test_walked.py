@@ -1,4 +1,4 @@
-"""A publish, a bind and a delivery meet the slice node's functions that docs/developers/walks.md lists, in order."""
+"""Walks of docs/developers/walks.md meet the slice node's functions that they list, in order."""
 
 from __future__ import annotations
 
@@ -71,6 +71,31 @@ async def consume(session: RawSession, offset: int) -> None:
     await session.ack(wire.Ack(key=b"k", to=offset + 1, handles=[1]))
 
 
+async def other_walks(session: RawSession, calls: list[Call]) -> dict[str, list[Call]]:
+    """What is met by a pull, by a lease that ends, and by a transient queue that is consumed, left, and dropped."""
+    met: dict[str, list[Call]] = {}
+    await session.change(declare("p"), bind("p", "pulled"), publish("pulled", b"a"), publish("pulled", b"b"))
+    calls.clear()
+    await session.ask(wire.SessionRequest(pull=wire.Pull(queue=b"p", lease_ms=200)))
+    await session.ack(wire.Ack(key=b"pulled", low=1, to=2, queues=[b"p"]))
+    await until(lambda: ("core/dispatch/returns.py", "came_back") in calls)
+    met["A pull"] = list(calls)
+
+    calls.clear()
+    await session.change(declare("t", expires_after_s=1))
+    await session.attach([b"t"], first_handle=7)
+    await session.detach(7)
+    await until(lambda: ("core/apply/drops.py", "drop_queue") in calls)
+    met["The end of a transient queue"] = list(calls)
+    return met
+
+
+async def until(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while not is_so():
+            await asyncio.sleep(0.01)
+
+
 async def test_the_walks_go_the_way_that_they_tell(tmp_path: Path) -> None:
     met: dict[str, list[Call]] = {}
     with recorded() as calls:
@@ -95,6 +120,7 @@ async def test_the_walks_go_the_way_that_they_tell(tmp_path: Path) -> None:
                 while broker.state.kept.messages:
                     await session.ask(wire.SessionRequest(describe=wire.Describe(keys=[b"k"])))
             met["A delivery"] = list(calls)
+            met.update(await other_walks(session, calls))
             session.call.cancel()
     for title, found in met.items():
         walk = steps(title)
