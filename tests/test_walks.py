@@ -1,4 +1,4 @@
-"""docs/developers/walks.md names functions that are there."""
+"""docs/developers/walks.md names functions that are there; the map of dispatch names every module of it."""
 
 from __future__ import annotations
 
@@ -36,3 +36,10 @@ def test_a_step_that_is_gone_is_found() -> None:
         "client/shoal/broker.py::publish_later",
         "core/gone.py::turn",
     ]
+
+
+def test_the_map_of_dispatch_has_every_module() -> None:
+    folder = ROOT / "slice_node" / "shoal_slice_node" / "core" / "dispatch"
+    tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+    named = set(re.findall(r"[a-z_]+", ast.get_docstring(tree) or ""))
+    assert {path.stem for path in folder.glob("[a-z]*.py")} - named == set()

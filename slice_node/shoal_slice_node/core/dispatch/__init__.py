@@ -1,4 +1,36 @@
 """Decides which session gets which message now. In memory, only for consumed queues; everything here may be lost.
 
 Events in (a session attached, a record was applied, an ack came, the transport has room), deliveries out.
+
+What the rest of the node calls:
+    dispatcher       offers in one place what is asked of dispatch; its parts are below
+    pulling          takes messages without an attach; live gives chunks that are not stored
+    presence         what watches hear of from here
+What is kept:
+    registry         what is consumed: feeds, and which streams each key wakes
+    feeds            a queue, with its streams and those that compete for it; loading makes one from the tables
+    streams          a binding: what of its log is done, out, given again, next; stretches are runs of offsets
+    sessions         a client connection: its handles and what waits for it; parcels are chunks on their way
+    attachment       a session's part in a queue: its window, and what it has out
+    shares           what all this takes of the process's memory
+Beginning and ending:
+    attaching        attaches and detaches; asked_attaches and attach_room look before anything changes
+    exclusive        which session consumes an exclusive queue; ended_handles are told of
+    applying         takes in what records did
+Giving:
+    growing          a new chunk, to streams level with their key
+    filling          what a log has, to streams that lag; recent_chunks keeps what was read last
+    gaps             passes over what is gone, and tells of it
+    pump             gives turns to all work that waits
+    pausing          gives nothing to a session that does not read; unsent finds what never left
+Done, or back:
+    acks_in_flight   brings acks to the journal
+    returns          what came back rests, or is given again; releasing does what is due then
+    leases           when what is out comes back; timeouts ends what is over
+    undecided        what waits for its count; deciding says what becomes of it
+    letters          dead letters for other slices; letter_lines are their lines, originals what they are copies of
+When nothing consumes a queue:
+    left_clock       since when; transients end then, farewells are said
+Checks:
+    served           that no binding is forgotten
 """

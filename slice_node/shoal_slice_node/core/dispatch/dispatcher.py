@@ -1,11 +1,4 @@
-"""Offers in one place what the rest of the node asks of dispatch. Its parts do the work.
-
-registry        knows what is consumed                    attaching        begins and ends consumption
-growing         gives new chunks to streams level with    acks_in_flight   brings acks to the journal
-                their key
-applying        takes in what records did                 pump             gives turns to all work that waits
-filling         reads logs for streams that lag           served           checks that no binding is forgotten
-"""
+"""Offers in one place what the rest of the node asks of dispatch. Its parts do the work; the package lists them."""
 
 from __future__ import annotations
 
