@@ -146,7 +146,8 @@ class CoreDriver:
         return self.node.new_session(window_bytes)
 
     def attach(self, session: Session, queue: str, handle: int = 1, messages: int = 1000, size: int = 1 << 20) -> bool:
-        return self.dispatcher.attach(session, queue.encode(), handle, messages, size) > 0
+        begun = self.dispatcher.attach(session, queue.encode(), handle, messages, size)
+        return begun.part > 0 and not begun.refused
 
     def pump(self) -> None:
         while self.dispatcher.turn():

@@ -113,13 +113,13 @@ def test_sessions_are_told_that_a_handle_begins_anew() -> None:
     core = CoreDriver()
     session = core.session()
     core.change(declare("q"), bind("q", KEY))
-    first = core.dispatcher.attach(session, b"q", 5, 100, 1 << 20)
+    first = core.dispatcher.attach(session, b"q", 5, 100, 1 << 20).part
     core.change(publish(KEY, b"of the first life"))
     assert len(core.take(session)) == 1 and not session.resets
     core.change(drop("q"), declare("q"), bind("q", KEY), publish(KEY, b"of the second"))
     assert list(session.resets) == [5] and core.dispatcher.dirty
     assert [body for _, _, body in core.take(session)] == [b"of the second"]
-    assert core.dispatcher.attach(session, b"q", 5, 100, 1 << 20) > first
+    assert core.dispatcher.attach(session, b"q", 5, 100, 1 << 20).part > first
     core.change(drop("q"))
     assert session.awaited == {5: b"q"}
     core.change(declare("q"))

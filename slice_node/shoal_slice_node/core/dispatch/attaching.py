@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Iterator
+from typing import NamedTuple
 
 from shoal_contract.errors import ShoalError, exhausted
 from shoal_slice_node.core.apply.records import Reason
@@ -23,6 +24,15 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.unsent import split, unsent
 from shoal_slice_node.core.limits import ATTACHMENT_BYTES, ENDED_LOST_MAX, INLINE_STREAMS_MAX
+
+
+class Begun(NamedTuple):
+    """Says how an attach went. `part`: the number of the queue's part here, which tells one life of the queue from
+    another; 0: it has no part here yet, and is attached as soon as it has one. `refused`: another session keeps the
+    queue, which is exclusive, and this one is told so."""
+
+    part: int
+    refused: bool = False
 
 
 class Attaching:
@@ -46,16 +56,13 @@ class Attaching:
         """Returns whether any exclusive queue was consumed here lately: an attach may take it from another session."""
         return bool(self._registry.exclusives)
 
-    def attach(self, session: Session, name: bytes, handle: int, window_messages: int, window_bytes: int) -> int:
-        """Begins to consume a queue. Returns the number of the queue's part here, which tells one life of the queue
-        from another; 0: it has no part here yet, and is attached as soon as it has one. The number is negative if
-        the session is refused and told so: another one keeps the queue, which is exclusive. A handle in use is
-        replaced. A session that has ended attaches nothing.
+    def attach(self, session: Session, name: bytes, handle: int, window_messages: int, window_bytes: int) -> Begun:
+        """Begins to consume a queue. A handle in use is replaced. A session that has ended attaches nothing.
 
         Raises Conflict if the session has the queue under another handle, ResourceExhausted; nothing has changed then.
         """
         if session.closed:
-            return 0
+            return Begun(0)
         self.room(session).check(name, handle)
         self.detach(session, handle)
         session.ended_handles.forget(handle)
@@ -68,12 +75,12 @@ class Attaching:
             if feed.exclusive is not None:
                 feed.exclusive.knows(session.owner, session.number)
             if feed.exclusive is not None and self._refused(session, feed, feed.exclusive, handle):
-                return -int.from_bytes(queue_id, "big")
+                return Begun(int.from_bytes(queue_id, "big"), refused=True)
             self._add(session, feed, handle, window_messages, window_bytes)
             if feed.exclusive is not None:
                 self._take_over(session, feed, feed.exclusive)
         self._registry.shares.attached.hold(ATTACHMENT_BYTES)
-        return 0 if queue_id is None else int.from_bytes(queue_id, "big")
+        return Begun(0 if queue_id is None else int.from_bytes(queue_id, "big"))
 
     def _refused(self, session: Session, feed: Feed, exclusive: Exclusive, handle: int) -> bool:
         """Returns whether another session keeps an exclusive queue; this one is told so."""

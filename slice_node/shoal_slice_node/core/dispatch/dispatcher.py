@@ -8,7 +8,7 @@ from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
 from shoal_slice_node.core.dispatch.applying import Applying
-from shoal_slice_node.core.dispatch.attaching import Attaching
+from shoal_slice_node.core.dispatch.attaching import Attaching, Begun
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.farewells import Farewells
 from shoal_slice_node.core.dispatch.feeds import Feed
@@ -93,7 +93,7 @@ class Dispatcher:
 
     # Sessions.
 
-    def attach(self, session: Session, name: bytes, handle: int, window_messages: int, window_bytes: int) -> int:
+    def attach(self, session: Session, name: bytes, handle: int, window_messages: int, window_bytes: int) -> Begun:
         """See Attaching.attach."""
         return self.attaching.attach(session, name, handle, window_messages, window_bytes)
 

@@ -85,27 +85,25 @@ def attach(node: Node, session: Session, request: wire.Attach) -> Callable[[], W
                 room.check(queue, handle)
                 if number % ATTACHED_PER_STEP == 0:
                     yield
-        lives: list[int] = []
+        parts: list[int] = []
         took = False
         try:
             for number, (queue, handle) in enumerate(wanted, 1):
                 before = attaching.taken_over
-                lives.append(dispatcher.attach(session, queue, handle, messages, body_bytes))
+                parts.append(dispatcher.attach(session, queue, handle, messages, body_bytes).part)
                 took = took or attaching.taken_over != before
                 if number % ATTACHED_PER_STEP == 0:
                     yield
         except ShoalError as error:
-            for handle in request.handles[: len(lives)]:
+            for handle in request.handles[: len(parts)]:
                 dispatcher.detach(session, handle)
             if replaces or took:  # Others took the room meanwhile.
                 attaching.end(session, error)
             raise
-        absent = [handle for handle, life in zip(request.handles, lives, strict=True) if not life]
+        absent = [handle for handle, part in zip(request.handles, parts, strict=True) if not part]
         here = map(session.attachments.get, request.handles)
         timeouts_ms = [0 if attachment is None else attachment.feed.ack_timeout_ms for attachment in here]
-        told = wire.Attached(
-            absent=absent, lives=map(abs, lives), ack_timeouts_ms=timeouts_ms if any(timeouts_ms) else ()
-        )
+        told = wire.Attached(absent=absent, lives=parts, ack_timeouts_ms=timeouts_ms if any(timeouts_ms) else ())
         return wire.Answer(attached=told)
 
     def work() -> Work[wire.Answer]:
