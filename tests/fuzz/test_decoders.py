@@ -21,7 +21,7 @@ from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.verbs.engine import Engine
 from tests.slice_node.core_driver import bind, configure, declare, drop, publish, unbind
-from tests.slice_node.dead_letters_driver import Driver, declare_with
+from tests.slice_node.dead_letters_driver import DeadLettersDriver, declare_with
 
 ROW_TABLES = (
     "key", "key_name", "queue_by_name", "queue", "membership", "detail", "producer", "reclaim", "transient", "due",
@@ -33,7 +33,7 @@ STEP_S_MAX = 5.0
 
 def story() -> list[Record]:
     """Records of every kind, that leave rows in every table."""
-    core = Driver()
+    core = DeadLettersDriver()
     bounded = QueueOptions(60, 5000, 2, b"dead", "newest")
     core.change(declare_with("q", bounded), declare("g", "gone", "many"), declare("t", expires_after_s=1))
     core.change(configure("h", KeyOptions(3, 60, 100, 1000)), configure("k", KeyOptions(2)))

@@ -10,12 +10,12 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.rows.detail_row import decode_detail
 
 from .core_driver import PARTITIONS, bind, declare
-from .nacks_driver import Driver as NackDriver
+from .nacks_driver import NacksDriver
 
 Copy = tuple[bytes, dict[str, bytes]]
 
 
-class Driver(NackDriver):
+class DeadLettersDriver(NacksDriver):
     def bounded(self, queue: str, most: int = 2, dead_letter: str = "dead", ack_timeout_ms: int = 0) -> None:
         options = QueueOptions(0, ack_timeout_ms, most, dead_letter.encode())
         self.change(declare_with(queue, options))
@@ -49,15 +49,15 @@ def declare_with(queue: str, options: QueueOptions) -> wire.Step:
     return wire.Step(declares=declares)
 
 
-def with_graveyard() -> Driver:
+def with_graveyard() -> DeadLettersDriver:
     """Queue `q` is bound to `k`; its dead letters come to queue `graveyard`."""
-    core = Driver()
+    core = DeadLettersDriver()
     core.bounded("q")
     core.change(declare("graveyard"), bind("q", "k"), bind("graveyard", "dead"))
     return core
 
 
-def foreign(core: Driver) -> None:
+def foreign(core: DeadLettersDriver) -> None:
     """From here on another slice owns the dead-letter key."""
     partition = int.from_bytes(core.state.full_name(b"dead")[:2], "big")
     owned = bytes(number != partition for number in range(PARTITIONS))

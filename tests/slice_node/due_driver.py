@@ -20,7 +20,7 @@ from .memory_base import MemoryBase
 HOUR_MS = 3_600_000
 
 
-class Driver(CoreDriver):
+class DueDriver(CoreDriver):
     """Queue `q` is bound to `k`, and consumed by `reader`."""
 
     def __init__(self, delta: bool = True) -> None:
@@ -50,7 +50,7 @@ class Driver(CoreDriver):
         return decode_counts(self.tables.meta.get(DELAYED))[1:]
 
 
-def check(core: Driver) -> None:
+def check(core: DueDriver) -> None:
     assert not list(check_tables(core.tables, local_known=False))
 
 

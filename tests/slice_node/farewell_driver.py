@@ -25,7 +25,7 @@ AFTER_S = 60
 AFTER_MS = AFTER_S * 1000
 
 
-class Driver(CoreDriver):
+class FarewellDriver(CoreDriver):
     """Queue `reader` is bound to `room`, and consumed."""
 
     def __init__(self, delta: bool = True) -> None:

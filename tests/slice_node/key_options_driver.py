@@ -9,7 +9,7 @@ from shoal_slice_node.core.rows.key_row import KeyRow, decode_key
 from .core_driver import CoreDriver, publish
 
 
-class Driver(CoreDriver):
+class KeyOptionsDriver(CoreDriver):
     def key(self, name: str = "k") -> KeyRow | None:
         row = self.tables.key.get(self.state.full_name(name.encode()))
         return None if row is None else decode_key(row)

@@ -14,7 +14,7 @@ from .core_driver import CoreDriver
 TIMEOUT_MS = 5_000
 
 
-class Driver(CoreDriver):
+class NacksDriver(CoreDriver):
     def nack(
         self, session: Session, low: int, to: int, delay_ms: int = 0, key: str = "k", handle: int = 1, queue: str = ""
     ) -> None:
@@ -50,7 +50,7 @@ class Driver(CoreDriver):
         self.change(wire.Step(declares=options))
 
 
-def attached(core: Driver, queue: str = "q", messages: int = 1000) -> Session:
+def attached(core: NacksDriver, queue: str = "q", messages: int = 1000) -> Session:
     session = core.session()
     assert core.attach(session, queue, messages=messages)
     return session

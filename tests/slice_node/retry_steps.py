@@ -8,15 +8,15 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.node.commit import Item
 
 from .core_driver import publish, raises
-from .dead_letters_driver import Driver
+from .dead_letters_driver import DeadLettersDriver
 from .nacks_driver import attached
 
 
-def retry_records(core: Driver) -> int:
+def retry_records(core: DeadLettersDriver) -> int:
     return sum(record.kind == Kind.RETRY for record in core.records)
 
 
-def beside_a_record(core: Driver, *steps: wire.Step) -> None:
+def beside_a_record(core: DeadLettersDriver, *steps: wire.Step) -> None:
     """A change that is gathered with the next RETRY record, and applied before it."""
     data = wire.Change(steps=steps).SerializeToString()
     change = encode_change(ChangeHead(NO_PRODUCER, 0, 0), data)
@@ -24,7 +24,7 @@ def beside_a_record(core: Driver, *steps: wire.Step) -> None:
     core.maintain()
 
 
-def three(core: Driver) -> Session:
+def three(core: DeadLettersDriver) -> Session:
     session = attached(core)
     core.change(publish("k", b"a", b"b", b"c"))
     assert core.times(session) == [(1, 0), (2, 0), (3, 0)]

@@ -31,7 +31,7 @@ class Model:
         self.undone: set[bytes] = set()  # bindings groups emptied without a trace: the core's own business
 
 
-class Driver:
+class TablesDriver:
     """Random steps on `tables` and the model together; `check_*` compare."""
 
     def __init__(self, tables: Tables, seed: int, row_tables: tuple[str, ...] = (*ROW_TABLES, *LOCAL_TABLES)) -> None:

@@ -19,20 +19,20 @@ from shoal_slice_node.core.dispatch.stretches import Resting
 from shoal_slice_node.core.limits import RESTS_PER_QUEUE_FLOOR
 
 from .core_driver import bind, declare, drop, publish
-from .dead_letters_driver import Driver, foreign
+from .dead_letters_driver import DeadLettersDriver, foreign
 from .nacks_driver import attached
 
 QUEUES = 40
 
 
 @pytest.fixture
-def core() -> Driver:
-    core = Driver()
+def core() -> DeadLettersDriver:
+    core = DeadLettersDriver()
     core.change(declare("graveyard"), bind("graveyard", "dead"))
     return core
 
 
-def flooded(core: Driver, messages: int = CHUNK_MESSAGES_MAX, first: bytes = b"") -> Session:
+def flooded(core: DeadLettersDriver, messages: int = CHUNK_MESSAGES_MAX, first: bytes = b"") -> Session:
     """A session that has chunks of many messages, for each of many queues."""
     for number in range(QUEUES):
         core.bounded(f"flooded-{number}", most=1)
@@ -45,19 +45,19 @@ def flooded(core: Driver, messages: int = CHUNK_MESSAGES_MAX, first: bytes = b""
     return session
 
 
-def flood(core: Driver, messages: int = CHUNK_MESSAGES_MAX) -> None:
+def flood(core: DeadLettersDriver, messages: int = CHUNK_MESSAGES_MAX) -> None:
     """The session has ended, and all of them are dead."""
     core.dispatcher.close(flooded(core, messages))
     core.pump()
 
 
-def resting(core: Driver) -> Iterator[Resting]:
+def resting(core: DeadLettersDriver) -> Iterator[Resting]:
     for feed in core.dispatcher.feeds.values():
         for stream in feed.streams.values():
             yield from stream.resting or ()
 
 
-def test_letters_for_other_slices_are_made_one_by_one(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_letters_for_other_slices_are_made_one_by_one(core: DeadLettersDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     opened: list[bytes] = []
 
     def read(chunk: bytes) -> Chunk:
@@ -86,7 +86,9 @@ def test_letters_for_other_slices_are_made_one_by_one(core: Driver, monkeypatch:
     core.check()
 
 
-def test_deciding_looks_at_so_many_stretches_in_a_step(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deciding_looks_at_so_many_stretches_in_a_step(
+    core: DeadLettersDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(deciding, "RETRY_LOOKS_MAX", 10)
     foreign(core)
     flood(core, messages=2)
@@ -99,7 +101,7 @@ def test_deciding_looks_at_so_many_stretches_in_a_step(core: Driver, monkeypatch
     assert max(found) == 20 and sum(found) == 2 * QUEUES
 
 
-def test_a_nack_does_not_wait_for_the_copies_of_others(core: Driver) -> None:
+def test_a_nack_does_not_wait_for_the_copies_of_others(core: DeadLettersDriver) -> None:
     core.bounded("honest", most=5)
     core.change(bind("honest", "own"), publish("own", b"x"))
     flood(core)
@@ -112,7 +114,7 @@ def test_a_nack_does_not_wait_for_the_copies_of_others(core: Driver) -> None:
     core.check()
 
 
-def test_a_dead_letter_waits_for_one_turn_of_another_session(core: Driver) -> None:
+def test_a_dead_letter_waits_for_one_turn_of_another_session(core: DeadLettersDriver) -> None:
     core.bounded("honest", most=1)
     core.change(bind("honest", "own"), publish("own", b"mine"))
     flood(core)
@@ -131,7 +133,7 @@ def test_a_dead_letter_waits_for_one_turn_of_another_session(core: Driver) -> No
     core.check()
 
 
-def test_a_record_copies_as_many_bytes_as_it_may(core: Driver) -> None:
+def test_a_record_copies_as_many_bytes_as_it_may(core: DeadLettersDriver) -> None:
     """Each chunk has one large message, and its others are empty: the mean says nothing."""
     session = flooded(core, 1000, bytes(300_000))
     for handle in range(1, QUEUES + 1):
@@ -145,7 +147,7 @@ def test_a_record_copies_as_many_bytes_as_it_may(core: Driver) -> None:
     assert sum(1 for record in core.records if record.kind == Kind.RETRY) == -(-QUEUES // 3)
 
 
-def test_one_queue_alone_has_all_of_a_record(core: Driver) -> None:
+def test_one_queue_alone_has_all_of_a_record(core: DeadLettersDriver) -> None:
     core.bounded("alone", most=1)
     chunk = encode_chunk([b"x"] * 100)
     core.change(bind("alone", "k"), wire.Step(publishes=wire.Publishes(keys=[b"k"], chunks=[chunk])))
@@ -159,7 +161,7 @@ def test_one_queue_alone_has_all_of_a_record(core: Driver) -> None:
 
 @pytest.mark.parametrize("most", [0, 1_000_000])
 def test_delays_of_one_session_leave_room_for_others_when_it_is_gone(
-    core: Driver, monkeypatch: pytest.MonkeyPatch, most: int
+    core: DeadLettersDriver, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """With a bound for deliveries, and without."""
     monkeypatch.setattr(shares, "RESTING_MAX", 400)

@@ -32,16 +32,16 @@ from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs.engine import Engine
 
 from .core_driver import bind, configure, declare, drop, publish, purge, raises, unbind
-from .dead_letters_driver import Driver, declare_with, with_graveyard
+from .dead_letters_driver import DeadLettersDriver, declare_with, with_graveyard
 from .nacks_driver import attached
 
 
 @pytest.fixture
-def core() -> Driver:
+def core() -> DeadLettersDriver:
     return with_graveyard()
 
 
-def test_a_message_that_comes_back_too_often_goes_to_the_dead_letter_key_once(core: Driver) -> None:
+def test_a_message_that_comes_back_too_often_goes_to_the_dead_letter_key_once(core: DeadLettersDriver) -> None:
     session = attached(core)
     core.change(publish("k", b"good"), publish("k", b"bad"))
     assert core.times(session) == [(1, 0), (2, 0)]
@@ -69,7 +69,7 @@ def test_a_message_that_comes_back_too_often_goes_to_the_dead_letter_key_once(co
     core.check()
 
 
-def test_a_dead_letter_key_at_its_capacity_takes_copies_all_the_same(core: Driver) -> None:
+def test_a_dead_letter_key_at_its_capacity_takes_copies_all_the_same(core: DeadLettersDriver) -> None:
     """A copy cannot be refused: its message is done for its queue in the same record."""
     core.change(configure("dead", KeyOptions(capacity_messages=1)), publish("dead", b"full"))
     assert core.change(publish("dead", b"more")).steps[0].refusals
@@ -83,7 +83,7 @@ def test_a_dead_letter_key_at_its_capacity_takes_copies_all_the_same(core: Drive
     core.check()
 
 
-def test_the_copy_keeps_the_headers_of_the_message(core: Driver) -> None:
+def test_the_copy_keeps_the_headers_of_the_message(core: DeadLettersDriver) -> None:
     session = attached(core)
     chunk = encode_chunk([b"x", b"y"], [{"a": b"1"}, {"shoal-key": b"old"}])
     core.change(wire.Step(publishes=wire.Publishes(keys=[b"k"], chunks=[chunk])))
@@ -96,7 +96,7 @@ def test_the_copy_keeps_the_headers_of_the_message(core: Driver) -> None:
 
 
 @pytest.mark.parametrize(("body", "headers"), [(1, CHUNK_HEADERS_MAX), (BODY_BYTES_MAX, 1)])
-def test_headers_that_leave_no_room_are_left_out(core: Driver, body: int, headers: int) -> None:
+def test_headers_that_leave_no_room_are_left_out(core: DeadLettersDriver, body: int, headers: int) -> None:
     session = attached(core, "q")
     fields = {f"h{number}": bytes(1 if headers > 1 else BODY_BYTES_MAX - 100) for number in range(headers)}
     chunk = encode_chunk([bytes(body)], [fields])
@@ -108,7 +108,7 @@ def test_headers_that_leave_no_room_are_left_out(core: Driver, body: int, header
     assert len(found[0][0]) == body and found[0][1]["shoal-key"] == b"k" and "h0" not in found[0][1]
 
 
-def test_counts_survive_restarts(core: Driver) -> None:
+def test_counts_survive_restarts(core: DeadLettersDriver) -> None:
     core.bounded("patient", most=5)
     core.change(bind("patient", "k"))
     core.change(publish("k", b"a", b"b", b"c", b"d"))
@@ -128,7 +128,7 @@ def test_counts_survive_restarts(core: Driver) -> None:
     assert [headers["shoal-deliveries"] for _, headers in core.copies()] == [b"5"]
 
 
-def test_the_end_of_a_session_counts_and_its_reason_is_told(core: Driver) -> None:
+def test_the_end_of_a_session_counts_and_its_reason_is_told(core: DeadLettersDriver) -> None:
     core.change(publish("k", b"a"))
     for _ in range(2):
         session = attached(core)
@@ -141,7 +141,7 @@ def test_the_end_of_a_session_counts_and_its_reason_is_told(core: Driver) -> Non
     assert (counters.nacks, counters.ack_timeouts, counters.dead_left, counters.dead_nacked) == (0, 0, 1, 0)
 
 
-def test_an_ack_timeout_and_a_lease_count_too(core: Driver) -> None:
+def test_an_ack_timeout_and_a_lease_count_too(core: DeadLettersDriver) -> None:
     core.bounded("timed", ack_timeout_ms=1000)
     core.change(bind("timed", "k"), publish("k", b"a"))
     session = attached(core, "timed")
@@ -161,7 +161,7 @@ def test_an_ack_timeout_and_a_lease_count_too(core: Driver) -> None:
     assert (counters.ack_timeouts, counters.dead_timed_out, counters.dead_left, counters.dead_nacked) == (3, 1, 1, 0)
 
 
-def test_it_is_not_given_before_its_count_is_durable(core: Driver) -> None:
+def test_it_is_not_given_before_its_count_is_durable(core: DeadLettersDriver) -> None:
     session = attached(core)
     core.change(publish("k", b"a"))
     core.take(session)
@@ -176,7 +176,7 @@ def test_it_is_not_given_before_its_count_is_durable(core: Driver) -> None:
     assert core.counts() == [(1, 2, 1)] and core.times(session) == [(1, 1)]
 
 
-def test_a_full_disk_delays_a_dead_letter_and_makes_no_second_one(core: Driver) -> None:
+def test_a_full_disk_delays_a_dead_letter_and_makes_no_second_one(core: DeadLettersDriver) -> None:
     session = attached(core)
     core.change(publish("k", b"a"))
     core.take(session)
@@ -191,7 +191,7 @@ def test_a_full_disk_delays_a_dead_letter_and_makes_no_second_one(core: Driver) 
     assert len(core.copies()) == 1
 
 
-def test_a_delay_is_kept_and_a_dead_letter_waits_for_none(core: Driver) -> None:
+def test_a_delay_is_kept_and_a_dead_letter_waits_for_none(core: DeadLettersDriver) -> None:
     session = attached(core)
     core.change(publish("k", b"a"))
     core.take(session)
@@ -204,7 +204,7 @@ def test_a_delay_is_kept_and_a_dead_letter_waits_for_none(core: Driver) -> None:
     assert len(core.copies()) == 1
 
 
-def test_without_a_dead_letter_key_it_is_dropped(core: Driver) -> None:
+def test_without_a_dead_letter_key_it_is_dropped(core: DeadLettersDriver) -> None:
     core.bounded("plain", most=1, dead_letter="")
     core.change(bind("plain", "k"), publish("k", b"a"))
     session = attached(core, "plain")
@@ -217,7 +217,7 @@ def test_without_a_dead_letter_key_it_is_dropped(core: Driver) -> None:
     core.check()
 
 
-def test_a_queue_bound_to_its_own_dead_letter_key_does_not_send_round_for_ever(core: Driver) -> None:
+def test_a_queue_bound_to_its_own_dead_letter_key_does_not_send_round_for_ever(core: DeadLettersDriver) -> None:
     core.bounded("loop", most=1, dead_letter="round")
     core.change(bind("loop", "k", "round"), publish("k", b"a"))
     session = attached(core, "loop")
@@ -229,7 +229,7 @@ def test_a_queue_bound_to_its_own_dead_letter_key_does_not_send_round_for_ever(c
     core.check()
 
 
-def test_a_header_that_a_publisher_made_up_loses_no_message(core: Driver) -> None:
+def test_a_header_that_a_publisher_made_up_loses_no_message(core: DeadLettersDriver) -> None:
     core.bounded("jobs", most=1, dead_letter="failed")
     core.change(declare("dead"), bind("dead", "failed"), bind("jobs", "k"))
     forged = encode_chunk([b"a"], [{"shoal-hops": b"8"}])
@@ -242,7 +242,7 @@ def test_a_header_that_a_publisher_made_up_loses_no_message(core: Driver) -> Non
     core.check()
 
 
-def test_queues_that_send_each_other_their_dead_letters_end_it(core: Driver) -> None:
+def test_queues_that_send_each_other_their_dead_letters_end_it(core: DeadLettersDriver) -> None:
     core.bounded("ping", most=1, dead_letter="@pong")
     core.bounded("pong", most=1, dead_letter="@ping")
     sessions = {queue: attached(core, queue) for queue in ("ping", "pong")}
@@ -258,7 +258,7 @@ def test_queues_that_send_each_other_their_dead_letters_end_it(core: Driver) -> 
     core.check()
 
 
-def die(core: Driver, session: Session, queues: list[str]) -> None:
+def die(core: DeadLettersDriver, session: Session, queues: list[str]) -> None:
     """All that the session is given, under the places of these queues as handles, comes back until nothing does."""
     for _ in range(30):
         for one in core.deliveries(session):
@@ -268,7 +268,7 @@ def die(core: Driver, session: Session, queues: list[str]) -> None:
     assert len(queues) == len(session.attachments) and not session.owed
 
 
-def test_dead_letters_that_would_go_round_do_not_multiply(core: Driver) -> None:
+def test_dead_letters_that_would_go_round_do_not_multiply(core: DeadLettersDriver) -> None:
     here, there = [f"here-{number}" for number in range(5)], [f"there-{number}" for number in range(5)]
     for queues, key, dead_letter in ((here, "k1", "k2"), (there, "k2", "k1")):
         for queue in queues:
@@ -285,7 +285,7 @@ def test_dead_letters_that_would_go_round_do_not_multiply(core: Driver) -> None:
     core.check()
 
 
-def test_a_message_comes_to_two_dead_letter_keys_and_says_where_it_was_first(core: Driver) -> None:
+def test_a_message_comes_to_two_dead_letter_keys_and_says_where_it_was_first(core: DeadLettersDriver) -> None:
     queues = ["first", "second", "third"]
     for number, queue in enumerate(queues):
         core.bounded(queue, most=1, dead_letter=f"dead-{number + 1}")
@@ -304,7 +304,7 @@ def test_a_message_comes_to_two_dead_letter_keys_and_says_where_it_was_first(cor
     core.check()
 
 
-def test_headers_that_a_publisher_made_up_lose_no_message(core: Driver) -> None:
+def test_headers_that_a_publisher_made_up_lose_no_message(core: DeadLettersDriver) -> None:
     session = attached(core)
     forged = {"shoal-hops": b"8", "shoal-origin-key": b"dead"}
     core.change(wire.Step(publishes=wire.Publishes(keys=[b"k"], chunks=[encode_chunk([b"a"], [forged])])))
@@ -314,7 +314,7 @@ def test_headers_that_a_publisher_made_up_lose_no_message(core: Driver) -> None:
     assert [(headers["shoal-hops"], headers["shoal-origin-key"]) for _, headers in core.copies()] == [(b"1", b"k")]
 
 
-def test_a_queues_own_direct_key_is_no_dead_letter_key(core: Driver) -> None:
+def test_a_queues_own_direct_key_is_no_dead_letter_key(core: DeadLettersDriver) -> None:
     with pytest.raises(Malformed, match="queue own: its dead_letter is its own direct key @own"):
         core.bounded("own", most=1, dead_letter="@own")
     assert core.tables.queue_by_name.get(b"own") is None
@@ -323,7 +323,7 @@ def test_a_queues_own_direct_key_is_no_dead_letter_key(core: Driver) -> None:
 
 
 @pytest.mark.parametrize("ends", ["purge", "discard", "drop", "unbind and ack"])
-def test_counts_go_with_their_messages(core: Driver, ends: str) -> None:
+def test_counts_go_with_their_messages(core: DeadLettersDriver, ends: str) -> None:
     core.bounded("patient", most=9)
     core.change(bind("patient", "k"), publish("k", b"a", b"b", b"c"))
     session = attached(core, "patient")
@@ -342,7 +342,7 @@ def test_counts_go_with_their_messages(core: Driver, ends: str) -> None:
     core.check()
 
 
-def test_counts_stay_when_the_key_is_bound_again(core: Driver) -> None:
+def test_counts_stay_when_the_key_is_bound_again(core: DeadLettersDriver) -> None:
     core.bounded("patient", most=9)
     core.change(bind("patient", "k"), publish("k", b"a", b"b"))
     session = attached(core, "patient")
@@ -355,7 +355,7 @@ def test_counts_stay_when_the_key_is_bound_again(core: Driver) -> None:
     core.check()
 
 
-def test_many_dead_letters_take_several_records(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_dead_letters_take_several_records(core: DeadLettersDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deciding, "DEAD_PER_RECORD_MAX", 7)
     monkeypatch.setattr(deciding, "DEAD_BYTES_PER_RECORD_MAX", 100)
     session = attached(core)
@@ -372,7 +372,7 @@ def test_many_dead_letters_take_several_records(core: Driver, monkeypatch: pytes
     core.check()
 
 
-def test_records_are_replayed_to_the_same_tables(core: Driver) -> None:
+def test_records_are_replayed_to_the_same_tables(core: DeadLettersDriver) -> None:
     session = attached(core)
     core.change(publish("k", *[b"x"] * 10), publish("k", b"y"))
     for low, to in ((1, 3), (5, 6), (2, 9), (1, 12)):
@@ -386,7 +386,7 @@ def test_records_are_replayed_to_the_same_tables(core: Driver) -> None:
     assert len(core.copies()) >= 5
 
 
-def test_a_retry_of_what_is_done_gone_or_bound_again_changes_nothing(core: Driver) -> None:
+def test_a_retry_of_what_is_done_gone_or_bound_again_changes_nothing(core: DeadLettersDriver) -> None:
     core.change(publish("k", b"a", b"b", b"c"))
     queue_id = core.tables.queue_by_name.get(b"q") or b""
     key_id = next(iter(core.tables.binding.scan()))[0]
@@ -414,7 +414,7 @@ def test_a_retry_of_what_is_done_gone_or_bound_again_changes_nothing(core: Drive
     core.check()
 
 
-def test_what_a_bind_has_promised_again_since_is_decided_anew(core: Driver) -> None:
+def test_what_a_bind_has_promised_again_since_is_decided_anew(core: DeadLettersDriver) -> None:
     session = attached(core)
     core.change(publish("k", b"a"))
     core.take(session)
@@ -431,12 +431,12 @@ def test_what_a_bind_has_promised_again_since_is_decided_anew(core: Driver) -> N
 @pytest.mark.parametrize(
     "payload", [b"", b"1234567", encode_retries([Retry(bytes(8), bytes(8), 1, 2, 1, 0, 1)], 1)[:-1]]
 )
-def test_a_record_that_is_cut_off_stops_the_node(core: Driver, payload: bytes) -> None:
+def test_a_record_that_is_cut_off_stops_the_node(core: DeadLettersDriver, payload: bytes) -> None:
     with pytest.raises(Exception, match="cannot be applied"):
         core.engine.apply(Record(Kind.RETRY, 0, core.state.lsn + 1, 1, 1, payload))
 
 
-def test_bad_options_are_refused_by_name(core: Driver) -> None:
+def test_bad_options_are_refused_by_name(core: DeadLettersDriver) -> None:
     with pytest.raises(OutOfRange, match="max_deliveries is 0: no message would ever go there"):
         core.change(declare_with("x", QueueOptions(dead_letter=b"dead")))
     with pytest.raises(OutOfRange, match="ack_timeout_ms is 99; it needs at least 100, or 0 for none"):
@@ -454,7 +454,7 @@ def test_bad_options_are_refused_by_name(core: Driver) -> None:
 
 @pytest.mark.parametrize("in_between", [False, True])
 def test_what_the_key_drops_between_a_decision_and_its_record_is_a_gap(in_between: bool) -> None:
-    core = Driver()
+    core = DeadLettersDriver()
     last_2 = KeyOptions(capacity_messages=2, policy="drop_oldest")
     dying = QueueOptions(max_deliveries=1, dead_letter=b"dead")
     core.change(declare_with("q", dying), bind("q", "k"), configure("k", last_2))

@@ -27,7 +27,7 @@ from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs.engine import Engine
 
 from .core_driver import acks, bind, declare, publish, raises, unbind
-from .dead_letters_driver import Driver, declare_with, foreign
+from .dead_letters_driver import DeadLettersDriver, declare_with, foreign
 
 MOST = 3
 TIMEOUT_MS = 4_000
@@ -45,7 +45,7 @@ class Message:
 @dataclass
 class Run:
     random: Random
-    core: Driver = field(default_factory=Driver)
+    core: DeadLettersDriver = field(default_factory=DeadLettersDriver)
     messages: dict[int, Message] = field(default_factory=dict)
     sessions: list[Session] = field(default_factory=list)
     dead: list[int] = field(default_factory=list)

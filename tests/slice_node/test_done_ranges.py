@@ -11,7 +11,7 @@ from shoal_contract.wire.common_pb2 import Chunk
 from tests.fuzz.small_limits import patched
 
 from .core_driver import CoreDriver, bind, declare, publish, unbind
-from .machine import slowness
+from .machine_speed import slowness
 from .node_process import NodeProcess
 from .raw_session import RawSession
 

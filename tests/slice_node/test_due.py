@@ -24,12 +24,12 @@ from shoal_slice_node.core.verbs.engine import Engine
 
 from .brokers import connected, running
 from .core_driver import PARTITIONS, declare, drop, publish
-from .due_driver import HOUR_MS, Clock, Driver, check, wait_for
+from .due_driver import HOUR_MS, Clock, DueDriver, check, wait_for
 
 
 @pytest.fixture(params=[False, True], ids=["memory", "delta"])
-def core(request: pytest.FixtureRequest) -> Driver:
-    return Driver(request.param)
+def core(request: pytest.FixtureRequest) -> DueDriver:
+    return DueDriver(request.param)
 
 
 def _bytes(*bodies: bytes) -> int:
@@ -37,7 +37,7 @@ def _bytes(*bodies: bytes) -> int:
     return len(encode_chunk(bodies))
 
 
-def test_a_delayed_publish_is_published_when_its_time_has_come_and_not_before(core: Driver) -> None:
+def test_a_delayed_publish_is_published_when_its_time_has_come_and_not_before(core: DueDriver) -> None:
     told = core.later("k", b"late", b"later", after_ms=HOUR_MS)
     assert (list(told.offsets), list(told.queues)) == ([0], [0]) and not told.refusals
     assert core.delayed == (1, _bytes(b"late", b"later"))
@@ -50,7 +50,7 @@ def test_a_delayed_publish_is_published_when_its_time_has_come_and_not_before(co
     check(core)
 
 
-def test_a_time_that_is_past_is_due_at_once_and_those_of_one_time_keep_their_order(core: Driver) -> None:
+def test_a_time_that_is_past_is_due_at_once_and_those_of_one_time_keep_their_order(core: DueDriver) -> None:
     for body in (b"1", b"2", b"3"):
         core.change(publish("k", body, not_before_ms=1))
     core.later("k", b"5", after_ms=2)
@@ -58,7 +58,7 @@ def test_a_time_that_is_past_is_due_at_once_and_those_of_one_time_keep_their_ord
     assert [body for _, _, body in core.wait(HOUR_MS)] == [b"1", b"2", b"3", b"4", b"5"]
 
 
-def test_what_comes_in_below_what_was_done_already_is_found(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_comes_in_below_what_was_done_already_is_found(core: DueDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(due_list, "DUE_EARLY_NOTED_MAX", 2)
     core.later("k", b"first", after_ms=0)
     assert [body for _, _, body in core.wait(HOUR_MS)] == [b"first"]
@@ -68,7 +68,7 @@ def test_what_comes_in_below_what_was_done_already_is_found(core: Driver, monkey
     assert [body for _, _, body in core.wait(HOUR_MS)] == bodies
 
 
-def test_many_are_done_in_several_records(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_are_done_in_several_records(core: DueDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(due_list, "DUE_PER_RECORD_MAX", 4)
     monkeypatch.setattr(due_list, "DUE_BYTES_PER_RECORD", 3 * _bytes(b"0"))
     bodies = [b"%d" % number for number in range(10)]
@@ -83,7 +83,7 @@ def test_many_are_done_in_several_records(core: Driver, monkeypatch: pytest.Monk
     assert [body for _, _, body in core.take(core.reader)] == bodies
 
 
-def test_a_clock_that_goes_back_makes_nothing_early_and_loses_nothing(core: Driver) -> None:
+def test_a_clock_that_goes_back_makes_nothing_early_and_loses_nothing(core: DueDriver) -> None:
     core.later("k", b"x", after_ms=HOUR_MS)
     core.wall_ahead_ms -= 10 * HOUR_MS
     assert core.wait(HOUR_MS) == []
@@ -93,7 +93,7 @@ def test_a_clock_that_goes_back_makes_nothing_early_and_loses_nothing(core: Driv
     assert [body for _, _, body in core.wait(1)] == [b"x"]
 
 
-def test_a_clock_that_goes_back_between_the_decision_and_its_record_makes_nothing_early(core: Driver) -> None:
+def test_a_clock_that_goes_back_between_the_decision_and_its_record_makes_nothing_early(core: DueDriver) -> None:
     core.later("k", b"x", after_ms=HOUR_MS)
     core.now_ms += HOUR_MS
     core.node.tick(core.now_ms, core.wall_ms)
@@ -104,13 +104,13 @@ def test_a_clock_that_goes_back_between_the_decision_and_its_record_makes_nothin
     assert [body for _, _, body in core.wait(1)] == [b"x"]
 
 
-def test_a_clock_that_jumps_ahead_decides(core: Driver) -> None:
+def test_a_clock_that_jumps_ahead_decides(core: DueDriver) -> None:
     core.later("k", b"x", after_ms=HOUR_MS)
     core.wall_ahead_ms += HOUR_MS
     assert [body for _, _, body in core.wait(1)] == [b"x"]
 
 
-def test_absolute_times_stay_over_a_restart(core: Driver) -> None:
+def test_absolute_times_stay_over_a_restart(core: DueDriver) -> None:
     core.later("k", b"x", after_ms=HOUR_MS)
     core.wait(HOUR_MS // 2)
     core.restart()
@@ -124,7 +124,7 @@ def test_absolute_times_stay_over_a_restart(core: Driver) -> None:
 
 def test_record_times_go_on_over_a_restart_with_a_clock_that_went_back() -> None:
     """Also when the journal has nothing left of them, and only the checkpoint knows."""
-    core = Driver(delta=False)
+    core = DueDriver(delta=False)
     newest = core.state.time_ms
     core.state.save_local()
     core.engine = Engine(core.tables, core.state.interest)
@@ -137,7 +137,7 @@ def test_record_times_go_on_over_a_restart_with_a_clock_that_went_back() -> None
     core.check()
 
 
-def test_replay_gives_the_same_tables(core: Driver) -> None:
+def test_replay_gives_the_same_tables(core: DueDriver) -> None:
     core.later("k", b"x", after_ms=10)
     core.later("k", b"y", after_ms=HOUR_MS)
     core.later("other", b"z", after_ms=10)
@@ -158,14 +158,14 @@ def _all(tables: object) -> object:
             return stop.value
 
 
-def test_without_a_binding_at_its_time_nothing_is_kept(core: Driver) -> None:
+def test_without_a_binding_at_its_time_nothing_is_kept(core: DueDriver) -> None:
     core.later("nobody", b"x", after_ms=10)
     core.wait(20)
     assert core.delayed == (0, 0) and core.state.kept.messages == 0
     check(core)
 
 
-def test_to_the_queue_of_the_longest_name(core: Driver) -> None:
+def test_to_the_queue_of_the_longest_name(core: DueDriver) -> None:
     """Its direct key is longer than other keys may be."""
     name = "q" * NAME_BYTES_MAX
     core.change(declare(name))
@@ -178,7 +178,7 @@ def test_to_the_queue_of_the_longest_name(core: Driver) -> None:
     assert [body for _, _, body in core.take(longest)] == [b"x"]
 
 
-def test_to_a_queue_itself(core: Driver) -> None:
+def test_to_a_queue_itself(core: DueDriver) -> None:
     """Its direct key needs no binding before."""
     assert not core.later("@q", b"x", after_ms=10, mandatory=True).refusals
     assert [body for _, _, body in core.wait(20)] == [b"x"]
@@ -190,7 +190,7 @@ def test_to_a_queue_itself(core: Driver) -> None:
     check(core)
 
 
-def test_mandatory_is_checked_at_once(core: Driver) -> None:
+def test_mandatory_is_checked_at_once(core: DueDriver) -> None:
     for key in ("nobody", "@nobody"):
         with pytest.raises(Unroutable, match="mandatory"):
             raise from_wire(core.later(key, b"x", after_ms=10, mandatory=True).refusals[0].error)
@@ -198,7 +198,7 @@ def test_mandatory_is_checked_at_once(core: Driver) -> None:
     assert core.delayed == (1, _bytes(b"x"))
 
 
-def test_a_time_too_far_ahead_is_refused(core: Driver) -> None:
+def test_a_time_too_far_ahead_is_refused(core: DueDriver) -> None:
     assert not core.later("k", b"x", after_ms=DELAY_MS_MAX).refusals
     (refusal,) = core.later("k", b"x", after_ms=DELAY_MS_MAX + 1).refusals
     with pytest.raises(OutOfRange, match="366 days") as refused:
@@ -208,7 +208,7 @@ def test_a_time_too_far_ahead_is_refused(core: Driver) -> None:
     assert len(last.refusals) == 1 and core.delayed == (1, _bytes(b"x"))
 
 
-def test_a_repeated_frame_is_kept_once(core: Driver) -> None:
+def test_a_repeated_frame_is_kept_once(core: DueDriver) -> None:
     head = ChangeHead(b"one-producer-id!", 1, 0)
     step = publish("k", b"x", not_before_ms=core.wall_ms + 10)
     assert core.change(step, head=head) == core.change(step, head=head)
@@ -217,7 +217,7 @@ def test_a_repeated_frame_is_kept_once(core: Driver) -> None:
     assert core.wait(20) == []
 
 
-def test_a_record_that_was_not_written_is_made_again(core: Driver) -> None:
+def test_a_record_that_was_not_written_is_made_again(core: DueDriver) -> None:
     core.later("k", b"x", after_ms=10)
     core.now_ms += 20
     core.node.tick(core.now_ms, core.wall_ms)
@@ -226,7 +226,7 @@ def test_a_record_that_was_not_written_is_made_again(core: Driver) -> None:
     assert [body for _, _, body in core.wait(20)] == [b"x"]
 
 
-def test_a_key_of_another_slice_is_looked_at_again_later(core: Driver) -> None:
+def test_a_key_of_another_slice_is_looked_at_again_later(core: DueDriver) -> None:
     core.later("k", b"x", after_ms=10)
     core.record(Kind.OWNERSHIP, encode_ownership(2, bytes(PARTITIONS)))
     core.wait(20)
@@ -236,7 +236,7 @@ def test_a_key_of_another_slice_is_looked_at_again_later(core: Driver) -> None:
     assert [body for _, _, body in core.wait(DUE_AGAIN_MS + HOUR_MS // 60)] == [b"x"]
 
 
-def test_apply_guards_what_a_record_names(core: Driver) -> None:
+def test_apply_guards_what_a_record_names(core: DueDriver) -> None:
     """Rows that are gone, or not due at the record's time, stay as they are."""
     core.later("k", b"x", after_ms=HOUR_MS)
     ((row_key, _),) = core.tables.due.scan()
@@ -249,7 +249,7 @@ def test_apply_guards_what_a_record_names(core: Driver) -> None:
 
 
 def test_a_check_finds_damage() -> None:
-    core = Driver(delta=False)
+    core = DueDriver(delta=False)
     core.later("k", b"x", after_ms=HOUR_MS)
     ((row_key, row),) = core.tables.due.scan()
     core.tables.due.delete(row_key)

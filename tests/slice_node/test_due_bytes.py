@@ -35,8 +35,7 @@ from shoal_slice_node.core.turns import finish
 
 from .brokers import connected, running
 from .core_driver import CoreDriver, bind, declare
-from .due_driver import Clock, wait_for
-from .due_driver import Driver as Consumed
+from .due_driver import Clock, DueDriver, wait_for
 
 LARGE = 1_000_000
 
@@ -47,7 +46,7 @@ def only_headers(size: int, number: int = 0) -> bytes:
     return Chunk(bodies=[b""], headers=[headers]).SerializeToString()
 
 
-class Driver(CoreDriver):
+class DueBytesDriver(CoreDriver):
     """Queue `q` is bound to `k`."""
 
     def __init__(self) -> None:
@@ -60,7 +59,7 @@ class Driver(CoreDriver):
 
 
 def test_a_record_takes_no_more_bytes_of_headers_than_of_bodies() -> None:
-    core = Driver()
+    core = DueBytesDriver()
     for number in range(12):
         assert not core.later(only_headers(LARGE, number)).refusals
     core.now_ms += 20
@@ -76,7 +75,7 @@ def test_a_record_takes_no_more_bytes_of_headers_than_of_bodies() -> None:
 
 
 def test_headers_count_for_what_a_slice_keeps_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    core = Driver()
+    core = DueBytesDriver()
     chunk = only_headers(1_000)
     monkeypatch.setattr(apply_due, "DELAYED_BYTES_MAX", 2 * len(chunk))
     monkeypatch.setattr(apply_due, "DELAYED_SHARE_OF_KEY", 1)
@@ -89,7 +88,7 @@ def test_headers_count_for_what_a_slice_keeps_for_later(monkeypatch: pytest.Monk
 
 
 def test_more_than_a_slice_may_keep_for_later_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    core = Consumed()
+    core = DueDriver()
     monkeypatch.setattr(apply_due, "DELAYED_CHUNKS_MAX", 2)
     monkeypatch.setattr(apply_due, "DELAYED_SHARE_OF_KEY", 1)
     monkeypatch.setattr(apply_due, "DELAYED_BYTES_MAX", len(encode_chunk([b"aaa", b""])))
@@ -106,7 +105,7 @@ def test_more_than_a_slice_may_keep_for_later_is_refused(monkeypatch: pytest.Mon
 
 
 def test_one_key_has_a_quarter_of_what_may_wait_and_others_have_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    core = Consumed()
+    core = DueDriver()
     monkeypatch.setattr(apply_due, "DELAYED_CHUNKS_MAX", 12)
     for _ in range(3):
         assert not core.later("k", b"x", after_ms=10).refusals
@@ -134,7 +133,7 @@ def test_the_bytes_of_what_counts_a_key() -> None:
 
 
 def test_a_check_finds_wrong_counts_of_a_key() -> None:
-    core = Driver()
+    core = DueBytesDriver()
     core.later(only_headers(1))
     (row_key,) = (found for found, _ in core.tables.meta.scan(prefix=DELAYED_OF_KEY))
     core.tables.meta.put(row_key, encode_of_key(DelayedOfKey(2, 3)))
@@ -143,7 +142,7 @@ def test_a_check_finds_wrong_counts_of_a_key() -> None:
     assert [problem.table for problem in check_tables(core.tables)] == ["meta"]
 
 
-def _all_in_one_record(core: Driver, count: int) -> None:
+def _all_in_one_record(core: DueBytesDriver, count: int) -> None:
     """Journals a record as a leader wrote it that counted no headers."""
     for number in range(count):
         core.later(only_headers(LARGE, number))
@@ -153,7 +152,7 @@ def _all_in_one_record(core: Driver, count: int) -> None:
 
 
 def test_a_record_of_many_bytes_is_applied_in_steps_and_may_be_frozen_between_them() -> None:
-    core = Driver()
+    core = DueBytesDriver()
     _all_in_one_record(core, 5)
     steps = 0
     for stop_at in range(1, 6):

@@ -16,13 +16,13 @@ from shoal_slice_node.core.dispatch.exclusive import Exclusive
 from shoal_slice_node.core.limits import OWNERS_REMEMBERED_MAX
 
 from .core_driver import acks, bind, configure, declare, drop, publish, unbind
-from .dead_letters_driver import Driver, declare_with
+from .dead_letters_driver import DeadLettersDriver, declare_with
 from .nacks_driver import attached
 
 
 @pytest.fixture
-def core() -> Driver:
-    core = Driver()
+def core() -> DeadLettersDriver:
+    core = DeadLettersDriver()
     core.change(declare("q"), bind("q", "k"))
     return core
 
@@ -30,7 +30,7 @@ def core() -> Driver:
 @pytest.mark.parametrize(
     "options", [QueueOptions(expires_after_s=U32_MAX), QueueOptions(ack_timeout_ms=U32_MAX)], ids=["expiry", "timeout"]
 )
-def test_the_longest_times_are_taken_and_nothing_ends_early(core: Driver, options: QueueOptions) -> None:
+def test_the_longest_times_are_taken_and_nothing_ends_early(core: DeadLettersDriver, options: QueueOptions) -> None:
     core.change(declare_with("long", options), bind("long", "k"), publish("k", b"x"))
     session = attached(core, "long")
     assert core.times(session) == [(1, 0)]
@@ -52,7 +52,7 @@ def _with(name: str, value: int) -> KeyOptions:
 
 
 @pytest.mark.parametrize("name", ["history_messages", "capacity_messages", "capacity_bytes"])
-def test_options_of_keys_are_taken_up_to_their_bound(core: Driver, name: str) -> None:
+def test_options_of_keys_are_taken_up_to_their_bound(core: DeadLettersDriver, name: str) -> None:
     core.change(configure("k", _with(name, LARGEST)), publish("k", b"x"))
     session = attached(core)
     assert core.take(session) == [("k", 1, b"x")]
@@ -72,7 +72,7 @@ def test_an_owner_is_remembered_until_too_many_came_after_it() -> None:
     assert not exclusive.newer(owners[1], owners[2])
 
 
-def test_a_queue_is_attached_once_in_a_session_whatever_the_handle(core: Driver) -> None:
+def test_a_queue_is_attached_once_in_a_session_whatever_the_handle(core: DeadLettersDriver) -> None:
     session = attached(core)
     with pytest.raises(Conflict, match="q"):
         core.attach(session, "q", handle=2)
@@ -82,7 +82,7 @@ def test_a_queue_is_attached_once_in_a_session_whatever_the_handle(core: Driver)
     assert core.times(session) == [(1, 1)]
 
 
-def test_what_was_given_back_or_never_given_cannot_be_settled_again(core: Driver) -> None:
+def test_what_was_given_back_or_never_given_cannot_be_settled_again(core: DeadLettersDriver) -> None:
     one = attached(core)
     core.change(publish("k", b"a"), publish("k", b"b"))
     assert core.times(one) == [(1, 0), (2, 0)]
@@ -106,7 +106,7 @@ def test_what_was_given_back_or_never_given_cannot_be_settled_again(core: Driver
     core.check()
 
 
-def test_a_drop_ends_what_sessions_have_of_the_queue_and_of_no_other(core: Driver) -> None:
+def test_a_drop_ends_what_sessions_have_of_the_queue_and_of_no_other(core: DeadLettersDriver) -> None:
     core.change(declare("other"), bind("other", "k"), publish("k", b"a"))
     session = core.session()
     core.attach(session, "q", 1)

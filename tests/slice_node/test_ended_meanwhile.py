@@ -8,13 +8,13 @@ from shoal_contract.options import KeyOptions
 from shoal_slice_node.core.dispatch.served import silent_streams
 
 from .core_driver import acks, bind, configure, declare, publish, unbind
-from .dead_letters_driver import Driver, with_graveyard
-from .nacks_driver import Driver as Nacking
+from .dead_letters_driver import DeadLettersDriver, with_graveyard
+from .nacks_driver import NacksDriver
 from .retry_steps import beside_a_record, retry_records, three
 
 
 @pytest.fixture
-def core() -> Driver:
+def core() -> DeadLettersDriver:
     return with_graveyard()
 
 
@@ -34,7 +34,7 @@ def test_a_record_about_a_queue_of_which_its_first_event_ends_the_last_rest(core
 
 
 def test_acks_that_a_flush_has_begun_with_are_kept_though_a_change_acks_the_rest_of_an_ended_binding() -> None:
-    core = Nacking()
+    core = NacksDriver()
     core.change(declare("q"), bind("q", "k"))
     core.change(*[publish("k", b"x")] * 3)
     session = core.session()
@@ -58,7 +58,7 @@ def test_acks_that_a_flush_has_begun_with_are_kept_though_a_change_acks_the_rest
 
 
 def test_a_window_that_opens_during_a_pull_is_seen() -> None:
-    core = Nacking()
+    core = NacksDriver()
     last_4 = KeyOptions(capacity_messages=4, policy="drop_oldest")
     core.change(declare("q"), bind("q", "k"), configure("k", last_4))
     session = core.session()
@@ -82,7 +82,7 @@ def test_a_window_that_opens_during_a_pull_is_seen() -> None:
 
 
 def test_a_handle_that_was_stopped_before_its_queue_was_here_gets_nothing() -> None:
-    core = Nacking()
+    core = NacksDriver()
     session = core.session()
     core.attach(session, "q")
     (handle,) = session.awaited

@@ -37,15 +37,17 @@ from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs.engine import Engine
 
 from .core_driver import declare, drop, farewell
-from .farewell_driver import AFTER_MS, AFTER_S, GONE, Driver
+from .farewell_driver import AFTER_MS, AFTER_S, GONE, FarewellDriver
 
 
 @pytest.fixture(params=[False, True], ids=["memory", "delta"])
-def core(request: pytest.FixtureRequest) -> Driver:
-    return Driver(request.param)
+def core(request: pytest.FixtureRequest) -> FarewellDriver:
+    return FarewellDriver(request.param)
 
 
-def test_many_at_once_take_several_records_and_each_is_said_once(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_at_once_take_several_records_and_each_is_said_once(
+    core: FarewellDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(left_clock, "FAREWELLS_BYTES_PER_RECORD", 16 << 10)
     names = [f"q{number}" for number in range(3000)]
     core.declare(names)
@@ -65,7 +67,9 @@ def test_many_at_once_take_several_records_and_each_is_said_once(core: Driver, m
     core.check()
 
 
-def test_more_queues_than_times_are_kept_say_it_later_and_all(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_queues_than_times_are_kept_say_it_later_and_all(
+    core: FarewellDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(left_clock, "LEFT_TIMES_MAX", 20)
     monkeypatch.setattr(left_clock, "LEFT_WALKED_PER_TURN", 7)
     monkeypatch.setattr(left_clock, "FAREWELLS_BYTES_PER_RECORD", 100)
@@ -79,7 +83,7 @@ def test_more_queues_than_times_are_kept_say_it_later_and_all(core: Driver, monk
 
 
 def test_large_farewells_bound_the_record_that_drops_their_queues(
-    core: Driver, monkeypatch: pytest.MonkeyPatch
+    core: FarewellDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(left_clock, "FAREWELLS_BYTES_PER_RECORD", 1000)
     names = [f"t{number}" for number in range(20)]
@@ -90,7 +94,7 @@ def test_large_farewells_bound_the_record_that_drops_their_queues(
     core.check()
 
 
-def test_a_record_that_was_not_written_is_made_again(core: Driver) -> None:
+def test_a_record_that_was_not_written_is_made_again(core: FarewellDriver) -> None:
     core.change(GONE)
     core.maintain()
     core.now_ms += AFTER_MS
@@ -101,7 +105,7 @@ def test_a_record_that_was_not_written_is_made_again(core: Driver) -> None:
     assert core.wait(1000) == [b"anna went offline"]
 
 
-def test_one_that_was_set_while_the_record_was_written_waits_its_time(core: Driver) -> None:
+def test_one_that_was_set_while_the_record_was_written_waits_its_time(core: FarewellDriver) -> None:
     core.change(GONE)
     core.maintain()
     core.now_ms += AFTER_MS
@@ -116,13 +120,13 @@ def test_one_that_was_set_while_the_record_was_written_waits_its_time(core: Driv
 # Letters to other slices.
 
 
-def letters(core: Driver) -> list[FarewellLetter]:
+def letters(core: FarewellDriver) -> list[FarewellLetter]:
     """What the courier takes."""
     found = core.dispatcher.farewells.letters
     return list(iter(lambda: found.take(core.now_ms), None))
 
 
-def to_another_slice(core: Driver, *queues: str) -> None:
+def to_another_slice(core: FarewellDriver, *queues: str) -> None:
     """The queues have said their farewells, at a key of another slice."""
     homes = {core.partition(f"@{queue}") for queue in (*queues, "reader")} | {core.partition("room")}
     away = next(key for key in ("away", "a2", "a3", "a4", "a5") if core.partition(key) not in homes)
@@ -132,7 +136,7 @@ def to_another_slice(core: Driver, *queues: str) -> None:
         core.maintain()
 
 
-def test_for_a_key_of_another_slice_it_becomes_a_letter(core: Driver) -> None:
+def test_for_a_key_of_another_slice_it_becomes_a_letter(core: FarewellDriver) -> None:
     to_another_slice(core, "anna")
     assert core.kept[0] == 1 and core.tables.farewell.get(queue_key(core.id_of("anna"))) is None
     core.check()
@@ -152,7 +156,7 @@ def test_for_a_key_of_another_slice_it_becomes_a_letter(core: Driver) -> None:
     core.check()
 
 
-def test_a_letter_outlives_its_queue_and_the_leader_and_has_one_producer(core: Driver) -> None:
+def test_a_letter_outlives_its_queue_and_the_leader_and_has_one_producer(core: FarewellDriver) -> None:
     to_another_slice(core, "anna")
     (letter,) = letters(core)
     core.change(drop("anna"))
@@ -171,7 +175,7 @@ def test_a_letter_outlives_its_queue_and_the_leader_and_has_one_producer(core: D
     core.check()
 
 
-def test_each_letter_has_a_producer_of_its_own(core: Driver) -> None:
+def test_each_letter_has_a_producer_of_its_own(core: FarewellDriver) -> None:
     core.change(declare("b", "c"))
     to_another_slice(core, "anna")
     to_another_slice(core, "anna")
@@ -180,7 +184,7 @@ def test_each_letter_has_a_producer_of_its_own(core: Driver) -> None:
     assert [letter.row_key for letter in found] == sorted(letter.row_key for letter in found)
 
 
-def test_an_expired_queue_sends_a_letter_too(core: Driver) -> None:
+def test_an_expired_queue_sends_a_letter_too(core: FarewellDriver) -> None:
     core.change(declare("t", expires_after_s=30))
     homes = {core.partition("@t"), core.partition("@reader"), core.partition("room")}
     away = next(key for key in ("away", "a2", "a3", "a4", "a5") if core.partition(key) not in homes)
@@ -196,7 +200,7 @@ def test_an_expired_queue_sends_a_letter_too(core: Driver) -> None:
 # Bad input.
 
 
-def test_a_queue_that_is_not_there_or_not_at_home_has_none(core: Driver) -> None:
+def test_a_queue_that_is_not_there_or_not_at_home_has_none(core: FarewellDriver) -> None:
     assert isinstance(core.refused(farewell("nobody", key="room", body=b"x")), NoSuchQueue)
     assert isinstance(core.refused(farewell("nobody")), NoSuchQueue)
     core.own()
@@ -204,7 +208,7 @@ def test_a_queue_that_is_not_there_or_not_at_home_has_none(core: Driver) -> None
     assert core.kept == (0, 0)
 
 
-def test_limits_at_their_edge_and_one_past_it(core: Driver) -> None:
+def test_limits_at_their_edge_and_one_past_it(core: FarewellDriver) -> None:
     room = FAREWELL_BYTES_MAX - len(encode_chunk([bytes(FAREWELL_BYTES_MAX - 100)])) + FAREWELL_BYTES_MAX - 100
     core.change(farewell("anna", key="room", body=bytes(room), after_s=FAREWELL_AFTER_S_MAX))
     with pytest.raises(TooLarge, match="farewell bytes: 65537; the limit is 65536"):
@@ -234,19 +238,21 @@ def test_limits_at_their_edge_and_one_past_it(core: Driver) -> None:
         (wire.Farewells(queues=[b"anna"] * 1001), TooLarge, "1001 operations"),
     ],
 )
-def test_bad_steps_are_refused_by_name(core: Driver, step: wire.Farewells, error: type[Exception], match: str) -> None:
+def test_bad_steps_are_refused_by_name(
+    core: FarewellDriver, step: wire.Farewells, error: type[Exception], match: str
+) -> None:
     core.change(GONE)
     with pytest.raises(error, match=match):
         core.change(wire.Step(farewells=step))
     assert core.kept[0] == 1
 
 
-def test_a_transaction_may_not_have_one(core: Driver) -> None:
+def test_a_transaction_may_not_have_one(core: FarewellDriver) -> None:
     with pytest.raises(Malformed, match="farewells, which an atomic change may not have"):
         core.change(GONE, atomic=True)
 
 
-def test_the_longest_names_fit(core: Driver) -> None:
+def test_the_longest_names_fit(core: FarewellDriver) -> None:
     """A direct key may have 256 bytes."""
     name = "q" * 255
     core.change(declare(name), farewell(name, key=f"@{name}", body=b"x"))
@@ -255,7 +261,7 @@ def test_the_longest_names_fit(core: Driver) -> None:
     core.check()
 
 
-def test_more_than_a_slice_may_keep_is_refused(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_than_a_slice_may_keep_is_refused(core: FarewellDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(apply_farewells, "FAREWELLS_OF_SLICE_BYTES_MAX", 40)
     core.change(declare("ben"))
     core.change(farewell("anna", key="room", body=bytes(30), after_s=9))
@@ -269,7 +275,7 @@ def test_more_than_a_slice_may_keep_is_refused(core: Driver, monkeypatch: pytest
 # Records.
 
 
-def test_replay_gives_the_same_tables(core: Driver) -> None:
+def test_replay_gives_the_same_tables(core: FarewellDriver) -> None:
     core.change(declare("t", expires_after_s=30), farewell("t", key="room", body=b"t", after_s=1000), GONE)
     core.wait(AFTER_MS + 5000)
     to_another_slice(core, "anna")
@@ -285,7 +291,7 @@ def test_replay_gives_the_same_tables(core: Driver) -> None:
     assert finish(checksums(again.state.tables)) == finish(checksums(core.tables)) and core.kept[0] == 1
 
 
-def test_apply_guards_what_a_record_names(core: Driver) -> None:
+def test_apply_guards_what_a_record_names(core: FarewellDriver) -> None:
     """What is gone stays gone."""
     core.change(GONE)
     queue_id = core.id_of("anna")
@@ -305,13 +311,13 @@ def test_apply_guards_what_a_record_names(core: Driver) -> None:
 @pytest.mark.parametrize(
     "payload", [b"", b"1234567", encode_farewells([Farewell(b"q12345678", b"anna", b"room")], 1)[:-1]]
 )
-def test_a_record_that_is_cut_off_stops_the_node(core: Driver, payload: bytes) -> None:
+def test_a_record_that_is_cut_off_stops_the_node(core: FarewellDriver, payload: bytes) -> None:
     with pytest.raises(Exception, match="cannot be applied"):
         core.engine.apply(Record(Kind.FAREWELL, 0, core.state.lsn + 1, 1, 1, payload))
 
 
 def test_a_check_finds_damage() -> None:
-    core = Driver(delta=False)
+    core = FarewellDriver(delta=False)
     core.change(GONE)
     ((row_key, row),) = core.tables.farewell.scan()
     core.tables.farewell.delete(row_key)

@@ -13,15 +13,15 @@ from shoal_slice_node.core.limits import (
 )
 
 from .core_driver import farewell
-from .farewell_driver import Driver
+from .farewell_driver import FarewellDriver
 
 
 @pytest.fixture(params=[False, True], ids=["memory", "delta"])
-def core(request: pytest.FixtureRequest) -> Driver:
-    return Driver(request.param)
+def core(request: pytest.FixtureRequest) -> FarewellDriver:
+    return FarewellDriver(request.param)
 
 
-def letters_to(core: Driver, *keys: str) -> None:
+def letters_to(core: FarewellDriver, *keys: str) -> None:
     """Queue `anna` has said a farewell to each of these keys, which are another slice's."""
     core.own(core.partition("@anna"), core.partition("@reader"), core.partition("room"))
     for key in keys:
@@ -29,7 +29,7 @@ def letters_to(core: Driver, *keys: str) -> None:
         core.maintain()
 
 
-def away(core: Driver, count: int) -> list[str]:
+def away(core: FarewellDriver, count: int) -> list[str]:
     """Keys of another slice."""
     homes = {core.partition(key) for key in ("@anna", "@reader", "room")}
     return [key for key in (f"away{number}" for number in range(10 * count)) if core.partition(key) not in homes][
@@ -38,7 +38,7 @@ def away(core: Driver, count: int) -> list[str]:
 
 
 def test_letters_that_one_key_does_not_take_are_tried_one_at_a_time(
-    core: Driver, monkeypatch: pytest.MonkeyPatch
+    core: FarewellDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatch_farewells, "FAREWELL_LETTERS_WAITING_MAX", 3)
     monkeypatch.setattr(dispatch_farewells, "FAREWELL_LETTERS_PER_RECORD_MAX", 2)
@@ -64,7 +64,9 @@ def test_letters_that_one_key_does_not_take_are_tried_one_at_a_time(
     core.check()
 
 
-def test_letters_for_a_key_that_takes_none_hold_up_no_other(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_letters_for_a_key_that_takes_none_hold_up_no_other(
+    core: FarewellDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(dispatch_farewells, "FAREWELL_LETTERS_WAITING_MAX", 3)
     full, other = away(core, 2)
     letters_to(core, *[full] * 9, other)
@@ -79,7 +81,7 @@ def test_letters_for_a_key_that_takes_none_hold_up_no_other(core: Driver, monkey
 
 
 def test_more_keys_that_take_none_than_are_noted_hold_up_no_other(
-    core: Driver, monkeypatch: pytest.MonkeyPatch
+    core: FarewellDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatch_farewells, "FAREWELL_LETTERS_WAITING_MAX", 3)
     monkeypatch.setattr(dispatch_farewells, "FAREWELL_LINES_FORGOTTEN_MAX", 2)
@@ -105,7 +107,7 @@ def test_more_keys_that_take_none_than_are_noted_hold_up_no_other(
     assert len(tried) > before, "they are tried again"
 
 
-def test_what_a_key_refuses_that_was_full_for_an_hour_ends(core: Driver) -> None:
+def test_what_a_key_refuses_that_was_full_for_an_hour_ends(core: FarewellDriver) -> None:
     full, other = away(core, 2)
     letters_to(core, full, full, other)
     box = core.dispatcher.farewells.letters

@@ -13,15 +13,15 @@ from shoal_slice_node.core.apply.records import (
 from shoal_slice_node.core.dispatch import left_clock
 
 from .core_driver import configure, declare, drop, farewell, publish
-from .farewell_driver import AFTER_MS, GONE, Driver
+from .farewell_driver import AFTER_MS, GONE, FarewellDriver
 
 
 @pytest.fixture(params=[False, True], ids=["memory", "delta"])
-def core(request: pytest.FixtureRequest) -> Driver:
-    return Driver(request.param)
+def core(request: pytest.FixtureRequest) -> FarewellDriver:
+    return FarewellDriver(request.param)
 
 
-def test_it_is_published_once_the_last_session_has_been_gone_for_its_time(core: Driver) -> None:
+def test_it_is_published_once_the_last_session_has_been_gone_for_its_time(core: FarewellDriver) -> None:
     one, other = core.consumer("anna"), core.consumer("anna")
     core.change(GONE)
     core.maintain()
@@ -38,7 +38,7 @@ def test_it_is_published_once_the_last_session_has_been_gone_for_its_time(core: 
     core.check()
 
 
-def test_a_session_that_comes_in_time_ends_the_time_and_the_next_absence_begins_anew(core: Driver) -> None:
+def test_a_session_that_comes_in_time_ends_the_time_and_the_next_absence_begins_anew(core: FarewellDriver) -> None:
     session = core.consumer("anna")
     core.change(GONE)
     core.dispatcher.close(session)
@@ -52,7 +52,7 @@ def test_a_session_that_comes_in_time_ends_the_time_and_the_next_absence_begins_
     assert core.wait(1000) == [b"anna went offline"]
 
 
-def test_a_session_that_comes_while_the_record_is_not_written_yet_is_in_time(core: Driver) -> None:
+def test_a_session_that_comes_while_the_record_is_not_written_yet_is_in_time(core: FarewellDriver) -> None:
     core.change(GONE)
     core.maintain()
     core.now_ms += AFTER_MS
@@ -67,7 +67,7 @@ def test_a_session_that_comes_while_the_record_is_not_written_yet_is_in_time(cor
     assert core.wait(AFTER_MS) == [b"anna went offline"]
 
 
-def test_one_that_comes_later_finds_it_said(core: Driver) -> None:
+def test_one_that_comes_later_finds_it_said(core: FarewellDriver) -> None:
     core.change(GONE)
     core.maintain()
     core.now_ms += AFTER_MS
@@ -80,7 +80,7 @@ def test_one_that_comes_later_finds_it_said(core: Driver) -> None:
     assert batch.entries and core.said() == [b"anna went offline"] and core.kept == (0, 0)
 
 
-def test_the_time_of_a_queue_that_nothing_consumes_begins_when_it_is_set(core: Driver) -> None:
+def test_the_time_of_a_queue_that_nothing_consumes_begins_when_it_is_set(core: FarewellDriver) -> None:
     core.wait(10 * AFTER_MS)
     core.change(GONE)
     core.maintain()
@@ -88,7 +88,7 @@ def test_the_time_of_a_queue_that_nothing_consumes_begins_when_it_is_set(core: D
     assert core.wait(1000) == [b"anna went offline"]
 
 
-def test_without_a_time_it_is_published_as_soon_as_the_last_session_left(core: Driver) -> None:
+def test_without_a_time_it_is_published_as_soon_as_the_last_session_left(core: FarewellDriver) -> None:
     session = core.consumer("anna")
     core.change(farewell("anna", key="room", body=b"bye"))
     assert core.wait(AFTER_MS) == []
@@ -97,7 +97,7 @@ def test_without_a_time_it_is_published_as_soon_as_the_last_session_left(core: D
     assert core.said() == [b"bye"]
 
 
-def test_a_new_one_takes_the_place_of_the_old_one_and_its_time_with_it(core: Driver) -> None:
+def test_a_new_one_takes_the_place_of_the_old_one_and_its_time_with_it(core: FarewellDriver) -> None:
     core.change(farewell("anna", key="room", body=b"late", after_s=1000))
     core.maintain()
     core.change(farewell("anna", key="room", body=b"soon", after_s=10))
@@ -115,7 +115,7 @@ def test_a_new_one_takes_the_place_of_the_old_one_and_its_time_with_it(core: Dri
     core.check()
 
 
-def test_setting_it_again_and_again_keeps_memory_bounded(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_setting_it_again_and_again_keeps_memory_bounded(core: FarewellDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(left_clock, "LEFT_STALE_MAX", 10)
     for number in range(100):
         core.change(farewell("anna", key="room", body=b"bye", after_s=1000 - number))
@@ -125,7 +125,7 @@ def test_setting_it_again_and_again_keeps_memory_bounded(core: Driver, monkeypat
     assert core.wait(901_000) == [b"bye"]
 
 
-def test_taken_back_it_is_never_said(core: Driver) -> None:
+def test_taken_back_it_is_never_said(core: FarewellDriver) -> None:
     core.change(GONE)
     core.maintain()
     core.wait(AFTER_MS // 2)
@@ -136,7 +136,7 @@ def test_taken_back_it_is_never_said(core: Driver) -> None:
     core.check()
 
 
-def test_what_is_said_is_gone_until_it_is_set_again(core: Driver) -> None:
+def test_what_is_said_is_gone_until_it_is_set_again(core: FarewellDriver) -> None:
     core.change(GONE)
     core.maintain()
     assert core.wait(AFTER_MS) == [b"anna went offline"]
@@ -148,7 +148,7 @@ def test_what_is_said_is_gone_until_it_is_set_again(core: Driver) -> None:
     assert core.wait(AFTER_MS) == [b"anna went offline"]
 
 
-def test_it_survives_a_restart_after_which_its_time_begins_anew(core: Driver) -> None:
+def test_it_survives_a_restart_after_which_its_time_begins_anew(core: FarewellDriver) -> None:
     session = core.consumer("anna")
     core.change(GONE)
     core.dispatcher.close(session)
@@ -165,7 +165,7 @@ def test_it_survives_a_restart_after_which_its_time_begins_anew(core: Driver) ->
     core.check()
 
 
-def test_a_queue_that_is_attached_again_after_a_restart_does_not_say_it(core: Driver) -> None:
+def test_a_queue_that_is_attached_again_after_a_restart_does_not_say_it(core: FarewellDriver) -> None:
     core.change(GONE)
     core.restart()
     core.read()
@@ -174,7 +174,7 @@ def test_a_queue_that_is_attached_again_after_a_restart_does_not_say_it(core: Dr
     assert core.wait(3 * AFTER_MS) == []
 
 
-def test_pulled_messages_count_as_a_session_and_an_empty_pull_begins_the_time_anew(core: Driver) -> None:
+def test_pulled_messages_count_as_a_session_and_an_empty_pull_begins_the_time_anew(core: FarewellDriver) -> None:
     core.change(GONE, publish("@anna", b"x"))
     core.maintain()
     core.wait(AFTER_MS - 1000)
@@ -198,7 +198,7 @@ def test_pulled_messages_count_as_a_session_and_an_empty_pull_begins_the_time_an
     assert core.wait(1000) == [b"anna went offline"]
 
 
-def test_a_transient_queue_says_it_when_it_expires_if_that_comes_first(core: Driver) -> None:
+def test_a_transient_queue_says_it_when_it_expires_if_that_comes_first(core: FarewellDriver) -> None:
     core.change(declare("t", expires_after_s=30), farewell("t", key="room", body=b"expired", after_s=1000))
     core.change(declare("u", expires_after_s=1000), farewell("u", key="room", body=b"left", after_s=30))
     core.maintain()
@@ -209,7 +209,7 @@ def test_a_transient_queue_says_it_when_it_expires_if_that_comes_first(core: Dri
     core.check()
 
 
-def test_a_transient_queue_whose_farewell_is_for_itself_ends_all_the_same(core: Driver) -> None:
+def test_a_transient_queue_whose_farewell_is_for_itself_ends_all_the_same(core: FarewellDriver) -> None:
     core.change(declare("t", expires_after_s=30), farewell("t", key="@t", body=b"to nobody", after_s=1000))
     core.maintain()
     core.wait(31_000)
@@ -218,7 +218,7 @@ def test_a_transient_queue_whose_farewell_is_for_itself_ends_all_the_same(core: 
     core.check()
 
 
-def test_a_drop_takes_it_back(core: Driver) -> None:
+def test_a_drop_takes_it_back(core: FarewellDriver) -> None:
     core.change(GONE)
     core.change(drop("anna"))
     assert core.kept == (0, 0)
@@ -227,7 +227,7 @@ def test_a_drop_takes_it_back(core: Driver) -> None:
     core.check()
 
 
-def test_it_is_published_at_a_key_that_is_full(core: Driver) -> None:
+def test_it_is_published_at_a_key_that_is_full(core: FarewellDriver) -> None:
     core.change(configure("room", KeyOptions(capacity_messages=1)), publish("room", b"full"))
     core.change(GONE)
     core.maintain()
@@ -235,7 +235,7 @@ def test_it_is_published_at_a_key_that_is_full(core: Driver) -> None:
     core.check()
 
 
-def test_without_a_binding_nothing_is_kept(core: Driver) -> None:
+def test_without_a_binding_nothing_is_kept(core: FarewellDriver) -> None:
     core.change(farewell("anna", key="nobody", body=b"x"))
     core.maintain()
     assert core.kept == (0, 0) and core.state.kept.messages == 0

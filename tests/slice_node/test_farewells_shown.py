@@ -9,19 +9,19 @@ from shoal_slice_node.core.apply import farewells as apply_farewells
 from shoal_slice_node.core.dispatch import left_clock
 
 from .core_driver import declare, drop, farewell
-from .farewell_driver import AFTER_MS, AFTER_S, GONE, Driver
+from .farewell_driver import AFTER_MS, AFTER_S, GONE, FarewellDriver
 
 
 @pytest.fixture(params=[False, True], ids=["memory", "delta"])
-def core(request: pytest.FixtureRequest) -> Driver:
-    return Driver(request.param)
+def core(request: pytest.FixtureRequest) -> FarewellDriver:
+    return FarewellDriver(request.param)
 
 
-def counted(core: Driver) -> tuple[int, int]:
+def counted(core: FarewellDriver) -> tuple[int, int]:
     return core.state.counters.farewells_said, core.state.counters.farewells_refused
 
 
-def test_describe_says_where_it_goes_and_when_it_is_due(core: Driver) -> None:
+def test_describe_says_where_it_goes_and_when_it_is_due(core: FarewellDriver) -> None:
     assert core.described("anna") is None and core.described("nobody") is None
     core.maintain()
     session = core.consumer("anna")
@@ -46,7 +46,7 @@ def test_describe_says_where_it_goes_and_when_it_is_due(core: Driver) -> None:
     assert core.described("anna") is None
 
 
-def test_describe_follows_what_becomes_of_it(core: Driver) -> None:
+def test_describe_follows_what_becomes_of_it(core: FarewellDriver) -> None:
     core.maintain()
     core.change(GONE)
     core.maintain()
@@ -59,7 +59,7 @@ def test_describe_follows_what_becomes_of_it(core: Driver) -> None:
     assert core.described("anna") is None
 
 
-def test_after_a_restart_its_time_is_shown_anew_once_the_clock_is_known(core: Driver) -> None:
+def test_after_a_restart_its_time_is_shown_anew_once_the_clock_is_known(core: FarewellDriver) -> None:
     core.change(GONE)
     core.maintain()
     core.wait(AFTER_MS // 2)
@@ -73,7 +73,7 @@ def test_after_a_restart_its_time_is_shown_anew_once_the_clock_is_known(core: Dr
 
 
 def test_without_a_time_of_its_own_it_is_never_said_before_it_is_shown_to_be(
-    core: Driver, monkeypatch: pytest.MonkeyPatch
+    core: FarewellDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(left_clock, "LEFT_TIMES_MAX", 2)
     waiting = {f"q{number}" for number in range(10)}
@@ -91,7 +91,7 @@ def test_without_a_time_of_its_own_it_is_never_said_before_it_is_shown_to_be(
     core.check()
 
 
-def test_those_said_and_refused_are_counted(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_said_and_refused_are_counted(core: FarewellDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     core.change(GONE)
     assert counted(core) == (0, 0)
     core.maintain()
@@ -104,7 +104,7 @@ def test_those_said_and_refused_are_counted(core: Driver, monkeypatch: pytest.Mo
     assert counted(core) == (1, 1), "what is taken back was not said"
 
 
-def test_one_for_another_slice_counts_once_when_it_sets_out(core: Driver) -> None:
+def test_one_for_another_slice_counts_once_when_it_sets_out(core: FarewellDriver) -> None:
     core.own(*{core.partition(name) for name in ("room", "@anna", "@reader")} - {core.partition("away")})
     core.change(farewell("anna", key="away", body=b"bye"))
     core.maintain()
@@ -117,7 +117,7 @@ def test_one_for_another_slice_counts_once_when_it_sets_out(core: Driver) -> Non
     assert core.kept == (0, 0) and counted(core) == (1, 0)
 
 
-def test_that_of_a_transient_queue_that_expires_is_counted(core: Driver) -> None:
+def test_that_of_a_transient_queue_that_expires_is_counted(core: FarewellDriver) -> None:
     core.change(declare("t", expires_after_s=30), farewell("t", key="room", body=b"expired", after_s=1000))
     core.maintain()
     assert core.wait(31_000) == [b"expired"]

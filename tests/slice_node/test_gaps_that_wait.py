@@ -13,51 +13,51 @@ from shoal_slice_node.core.limits import PUMP_TURN_HANDLES
 from shoal_slice_node.core.read.reading import describe_queue
 
 from .core_driver import acks, bind, configure, declare, drop_if, farewell, publish, purge, unbind
-from .nacks_driver import TIMEOUT_MS, Driver
+from .nacks_driver import TIMEOUT_MS, NacksDriver
 
 LAST_2 = KeyOptions(capacity_messages=2, policy="drop_oldest")
 TTL_MS = 1_000
 
 
 @pytest.fixture
-def core() -> Driver:
-    driver = Driver()
+def core() -> NacksDriver:
+    driver = NacksDriver()
     driver.change(declare("q"), configure("k", LAST_2), bind("q", "k"))
     return driver
 
 
-def attached(core: Driver, messages: int = 1000, queue: str = "q") -> Session:
+def attached(core: NacksDriver, messages: int = 1000, queue: str = "q") -> Session:
     session = core.session()
     assert core.attach(session, queue, messages=messages)
     core.pump()
     return session
 
 
-def told(core: Driver) -> list[tuple[int, int]]:
+def told(core: NacksDriver) -> list[tuple[int, int]]:
     """The gaps since the last call."""
     gaps, core.gaps = core.gaps, []
     return [(gap.first, gap.to) for gap in gaps]
 
 
-def offsets(core: Driver, session: Session) -> list[int]:
+def offsets(core: NacksDriver, session: Session) -> list[int]:
     return [offset for offset, _ in core.times(session)]
 
 
-def closes(core: Driver, session: Session) -> None:
+def closes(core: NacksDriver, session: Session) -> None:
     core.dispatcher.close(session)
 
 
-def detaches(core: Driver, session: Session) -> None:
+def detaches(core: NacksDriver, session: Session) -> None:
     core.dispatcher.detach(session, 1)
 
 
-def dropped(core: Driver) -> None:
+def dropped(core: NacksDriver) -> None:
     """Of five messages the first three go."""
     for _ in range(5):
         core.change(publish("k", b"x"))
 
 
-def expired(core: Driver) -> None:
+def expired(core: NacksDriver) -> None:
     core.change(configure("k", KeyOptions()), publish("k", b"x", b"x", b"x", ttl_ms=TTL_MS))
     core.now_ms += 2 * TTL_MS
     core.maintain()
@@ -67,7 +67,7 @@ def expired(core: Driver) -> None:
 @pytest.mark.parametrize("ends", [closes, detaches])
 @pytest.mark.parametrize("goes", [dropped, expired])
 def test_a_gap_that_waits_for_a_session_which_ends_is_told_to_another(
-    core: Driver, goes: Callable[[Driver], None], ends: Callable[[Driver, Session], None]
+    core: NacksDriver, goes: Callable[[NacksDriver], None], ends: Callable[[NacksDriver, Session], None]
 ) -> None:
     goes(core)
     session = attached(core)
@@ -87,7 +87,7 @@ def test_a_gap_that_waits_for_a_session_which_ends_is_told_to_another(
     core.check()
 
 
-def test_a_gap_that_left_is_told_once_though_its_session_ends_before_it_is_noted(core: Driver) -> None:
+def test_a_gap_that_left_is_told_once_though_its_session_ends_before_it_is_noted(core: NacksDriver) -> None:
     dropped(core)
     session = attached(core)
     taken = core.dispatcher.take(session, 1 << 20)
@@ -101,7 +101,7 @@ def test_a_gap_that_left_is_told_once_though_its_session_ends_before_it_is_noted
 
 
 @pytest.mark.parametrize("most", [0, 2])
-def test_a_gap_goes_to_another_session_when_the_first_does_not_read(core: Driver, most: int) -> None:
+def test_a_gap_goes_to_another_session_when_the_first_does_not_read(core: NacksDriver, most: int) -> None:
     step = wire.Declares(queues=[b"t"])
     options = QueueOptions(ack_timeout_ms=TIMEOUT_MS)
     if most:
@@ -120,7 +120,7 @@ def test_a_gap_goes_to_another_session_when_the_first_does_not_read(core: Driver
     core.check()
 
 
-def test_what_waits_to_be_sent_and_is_dropped_is_still_given_or_told(core: Driver) -> None:
+def test_what_waits_to_be_sent_and_is_dropped_is_still_given_or_told(core: NacksDriver) -> None:
     slow = attached(core, messages=1)
     core.change(publish("k", b"1"))
     core.change(publish("k", b"2"), publish("k", b"3"))
@@ -144,7 +144,7 @@ def test_what_waits_to_be_sent_and_is_dropped_is_still_given_or_told(core: Drive
     core.check()
 
 
-def test_a_gap_that_waits_ends_with_the_backlog(core: Driver) -> None:
+def test_a_gap_that_waits_ends_with_the_backlog(core: NacksDriver) -> None:
     for change in (purge("q"), unbind("q", "k", discard=True)):
         core.change(bind("q", "k"))
         dropped(core)
@@ -160,7 +160,7 @@ def test_a_gap_that_waits_ends_with_the_backlog(core: Driver) -> None:
         core.check()
 
 
-def test_a_gap_larger_than_done_ranges_may_be_holds_up_no_other_consumer(core: Driver) -> None:
+def test_a_gap_larger_than_done_ranges_may_be_holds_up_no_other_consumer(core: NacksDriver) -> None:
     core.change(configure("k", KeyOptions()))
     core.change_all(publish("k", *[b"x"] * 1000) for _ in range(6))
     core.change(configure("k", LAST_2), publish("k", b"y"), publish("k", b"z"))
@@ -173,7 +173,7 @@ def test_a_gap_larger_than_done_ranges_may_be_holds_up_no_other_consumer(core: D
     assert (offsets(core, hung), told(core)) == ([], [(1, 6001)])
 
 
-def test_gaps_are_noted_in_turns_and_not_while_they_are_taken(core: Driver) -> None:
+def test_gaps_are_noted_in_turns_and_not_while_they_are_taken(core: NacksDriver) -> None:
     """The transport may take while a record is applied in part: no stream changes then."""
     queues = [f"q{number}" for number in range(2 * PUMP_TURN_HANDLES)]
     core.declare(queues)
@@ -198,8 +198,8 @@ def test_gaps_are_noted_in_turns_and_not_while_they_are_taken(core: Driver) -> N
 
 
 @pytest.mark.parametrize("goes", [dropped, expired])
-def test_a_puller_whose_messages_are_gone_is_forgotten(goes: Callable[[Driver], None]) -> None:
-    core = Driver()
+def test_a_puller_whose_messages_are_gone_is_forgotten(goes: Callable[[NacksDriver], None]) -> None:
+    core = NacksDriver()
     core.change(declare("q", expires_after_s=60), declare("reader"), bind("q", "k"), bind("reader", "room"))
     core.change(configure("k", LAST_2), farewell("q", key="room", body=b"bye", after_s=5))
     core.change(publish("k", b"1", ttl_ms=TTL_MS))
@@ -221,7 +221,7 @@ def test_a_puller_whose_messages_are_gone_is_forgotten(goes: Callable[[Driver], 
     core.check()
 
 
-def test_an_ack_in_a_change_of_a_queue_that_is_not_consumed_keeps_the_gap(core: Driver) -> None:
+def test_an_ack_in_a_change_of_a_queue_that_is_not_consumed_keeps_the_gap(core: NacksDriver) -> None:
     dropped(core)
     core.change(acks(("q", "k", 5, 6)))
     core.check()

@@ -12,20 +12,20 @@ from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 
 from .core_driver import bind, configure, declare
-from .key_options_driver import Driver
+from .key_options_driver import KeyOptionsDriver
 from .memory_base import MemoryBase
 
 
 @pytest.fixture(params=["memory", "delta"])
-def core(request: pytest.FixtureRequest) -> Driver:
-    core = Driver(MemoryTables() if request.param == "memory" else Delta(MemoryBase()))
+def core(request: pytest.FixtureRequest) -> KeyOptionsDriver:
+    core = KeyOptionsDriver(MemoryTables() if request.param == "memory" else Delta(MemoryBase()))
     core.change(declare("q"))
     return core
 
 
 @pytest.mark.parametrize("chunks", [(5, 5), (1, 9), (9, 1), (12,)])
 def test_a_history_that_is_kept_in_whole_chunks_leaves_the_rest_of_the_capacity(
-    core: Driver, chunks: tuple[int, ...]
+    core: KeyOptionsDriver, chunks: tuple[int, ...]
 ) -> None:
     core.change(configure("k", KeyOptions(history_messages=10, capacity_messages=12)))
     for messages in chunks:
@@ -39,7 +39,7 @@ def test_a_history_that_is_kept_in_whole_chunks_leaves_the_rest_of_the_capacity(
     core.sound()
 
 
-def test_a_backlog_counts_though_a_history_is_kept_in_whole_chunks(core: Driver) -> None:
+def test_a_backlog_counts_though_a_history_is_kept_in_whole_chunks(core: KeyOptionsDriver) -> None:
     core.change(configure("k", KeyOptions(history_messages=3, capacity_messages=6)), bind("q", "k"))
     core.say(b"x", b"x")
     taken = sum(not core.say(b"x").refusals for _ in range(20))
@@ -50,7 +50,7 @@ def test_a_backlog_counts_though_a_history_is_kept_in_whole_chunks(core: Driver)
 
 
 @pytest.mark.parametrize("options", [KeyOptions(history_messages=1000), KeyOptions(history_age_s=86_400)])
-def test_a_history_gives_way_to_a_capacity_in_bytes(core: Driver, options: KeyOptions) -> None:
+def test_a_history_gives_way_to_a_capacity_in_bytes(core: KeyOptionsDriver, options: KeyOptions) -> None:
     core.change(configure("k", replace(options, capacity_bytes=10_000)))
     for _ in range(60):
         assert not core.say(b"x" * 500).refusals
@@ -61,7 +61,9 @@ def test_a_history_gives_way_to_a_capacity_in_bytes(core: Driver, options: KeyOp
     core.sound()
 
 
-def test_a_long_history_gives_way_at_once_to_a_new_capacity(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_history_gives_way_at_once_to_a_new_capacity(
+    core: KeyOptionsDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(key_options, "HISTORY_MESSAGES_PER_TRIM", 4)
     core.change(configure("k", KeyOptions(history_messages=1000)))
     for _ in range(100):
@@ -74,7 +76,7 @@ def test_a_long_history_gives_way_at_once_to_a_new_capacity(core: Driver, monkey
     core.sound()
 
 
-def test_a_backlog_counts_though_the_history_gives_way(core: Driver) -> None:
+def test_a_backlog_counts_though_the_history_gives_way(core: KeyOptionsDriver) -> None:
     core.change(configure("k", KeyOptions(history_messages=10, capacity_bytes=100)), bind("q", "k"))
     assert sum(not core.say(b"x" * 10).refusals for _ in range(20)) == 10
     core.later(5_000)
@@ -84,7 +86,7 @@ def test_a_backlog_counts_though_the_history_gives_way(core: Driver) -> None:
     assert core.kept() == (6, 11) and not core.say(b"x").refusals
 
 
-def test_where_the_oldest_messages_make_room_a_history_may_have_all_the_capacity(core: Driver) -> None:
+def test_where_the_oldest_messages_make_room_a_history_may_have_all_the_capacity(core: KeyOptionsDriver) -> None:
     core.change(configure("k", KeyOptions(history_messages=1000, capacity_bytes=10_000, policy="drop_oldest")))
     for _ in range(60):
         assert not core.say(b"x" * 500).refusals

@@ -20,7 +20,7 @@ from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs.engine import Engine
 
 from .core_driver import bind, configure, declare, drop, publish, unbind
-from .key_options_driver import Driver
+from .key_options_driver import KeyOptionsDriver
 from .memory_base import MemoryBase
 
 LAST_3 = KeyOptions(history_messages=3)
@@ -29,13 +29,13 @@ LAST_MINUTE = KeyOptions(history_age_s=60)
 
 
 @pytest.fixture(params=[False, True], ids=["memory", "delta"])
-def core(request: pytest.FixtureRequest) -> Driver:
-    core = Driver(Delta(MemoryBase()) if request.param else MemoryTables())
+def core(request: pytest.FixtureRequest) -> KeyOptionsDriver:
+    core = KeyOptionsDriver(Delta(MemoryBase()) if request.param else MemoryTables())
     core.change(declare("q", "r"))
     return core
 
 
-def test_a_history_is_kept_though_nothing_is_bound(core: Driver) -> None:
+def test_a_history_is_kept_though_nothing_is_bound(core: KeyOptionsDriver) -> None:
     core.change(configure("k", LAST_3))
     for number in range(10):
         told = core.say(b"%d" % number)
@@ -51,7 +51,7 @@ def test_a_history_is_kept_though_nothing_is_bound(core: Driver) -> None:
     core.sound()
 
 
-def test_a_backlog_is_kept_beyond_the_history(core: Driver) -> None:
+def test_a_backlog_is_kept_beyond_the_history(core: KeyOptionsDriver) -> None:
     core.change(configure("k", LAST_3), bind("q", "k"))
     for number in range(10):
         core.say(b"%d" % number)
@@ -66,7 +66,7 @@ def test_a_backlog_is_kept_beyond_the_history(core: Driver) -> None:
     core.sound()
 
 
-def test_a_chunk_is_kept_whole(core: Driver) -> None:
+def test_a_chunk_is_kept_whole(core: KeyOptionsDriver) -> None:
     core.change(configure("k", LAST_3))
     core.say(b"1", b"2", b"3", b"4")
     core.say(b"5")
@@ -78,7 +78,7 @@ def test_a_chunk_is_kept_whole(core: Driver) -> None:
     assert core.kept() == (5, 8)
 
 
-def test_without_options_a_key_vanishes_with_its_history(core: Driver) -> None:
+def test_without_options_a_key_vanishes_with_its_history(core: KeyOptionsDriver) -> None:
     core.change(configure("k", LAST_3))
     core.say(b"x")
     assert core.key() is not None
@@ -93,7 +93,7 @@ def test_without_options_a_key_vanishes_with_its_history(core: Driver) -> None:
     assert core.say(b"z").offsets == [2], "above all that the key ever had"
 
 
-def test_a_key_that_is_bound_stays_bound(core: Driver) -> None:
+def test_a_key_that_is_bound_stays_bound(core: KeyOptionsDriver) -> None:
     core.change(bind("q", "k"), configure("k", LAST_3))
     core.say(b"x")
     core.change(configure("k", PLAIN))
@@ -106,7 +106,7 @@ def test_a_key_that_is_bound_stays_bound(core: Driver) -> None:
     core.sound()
 
 
-def test_a_history_by_age_goes_when_it_is_old_though_nothing_happens(core: Driver) -> None:
+def test_a_history_by_age_goes_when_it_is_old_though_nothing_happens(core: KeyOptionsDriver) -> None:
     core.change(configure("k", LAST_MINUTE))
     core.say(b"first")
     core.later(MINUTE_MS // 2)
@@ -121,7 +121,7 @@ def test_a_history_by_age_goes_when_it_is_old_though_nothing_happens(core: Drive
     core.sound()
 
 
-def test_a_clock_that_goes_back_keeps_a_history_longer(core: Driver) -> None:
+def test_a_clock_that_goes_back_keeps_a_history_longer(core: KeyOptionsDriver) -> None:
     core.change(configure("k", LAST_MINUTE))
     core.say(b"x")
     core.now_ms += 6 * MINUTE_MS
@@ -132,7 +132,7 @@ def test_a_clock_that_goes_back_keeps_a_history_longer(core: Driver) -> None:
     assert core.kept() == (2, 2)
 
 
-def test_of_both_histories_the_longer_counts(core: Driver) -> None:
+def test_of_both_histories_the_longer_counts(core: KeyOptionsDriver) -> None:
     core.change(configure("k", KeyOptions(history_messages=1, history_age_s=60)))
     for body in (b"1", b"2", b"3"):
         core.say(body)
@@ -143,7 +143,7 @@ def test_of_both_histories_the_longer_counts(core: Driver) -> None:
     core.sound()
 
 
-def test_many_old_messages_go_in_turns(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_old_messages_go_in_turns(core: KeyOptionsDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(history_walk, "HISTORIES_PER_TURN", 2)
     keys = [f"k{number}" for number in range(5)]
     for key in keys:
@@ -155,7 +155,7 @@ def test_many_old_messages_go_in_turns(core: Driver, monkeypatch: pytest.MonkeyP
     core.sound()
 
 
-def test_an_old_history_of_many_chunks_is_trimmed_by_a_few_records(core: Driver) -> None:
+def test_an_old_history_of_many_chunks_is_trimmed_by_a_few_records(core: KeyOptionsDriver) -> None:
     core.change(configure("k", LAST_MINUTE))
     core.change_all(publish("k", b"x") for _ in range(12_000))
     core.now_ms += MINUTE_MS + 1
@@ -167,7 +167,7 @@ def test_an_old_history_of_many_chunks_is_trimmed_by_a_few_records(core: Driver)
     core.sound()
 
 
-def test_an_old_history_is_found_to_the_chunk_whatever_is_young(core: Driver) -> None:
+def test_an_old_history_is_found_to_the_chunk_whatever_is_young(core: KeyOptionsDriver) -> None:
     core.change(configure("k", LAST_MINUTE))
     started = core.wall_ms
     for _ in range(40):
@@ -181,7 +181,7 @@ def test_an_old_history_is_found_to_the_chunk_whatever_is_young(core: Driver) ->
         assert has_old_history(core.tables, key, started + MINUTE_MS + 1_000 * old - 999) == (old > 0)
 
 
-def test_a_trim_that_was_decided_before_a_history_was_asked_for_leaves_it(core: Driver) -> None:
+def test_a_trim_that_was_decided_before_a_history_was_asked_for_leaves_it(core: KeyOptionsDriver) -> None:
     core.change(bind("q", "k"), bind("r", "k"))
     for _ in range(5):
         core.say(b"x")
@@ -193,7 +193,7 @@ def test_a_trim_that_was_decided_before_a_history_was_asked_for_leaves_it(core: 
     assert core.kept() == (3, 6)
 
 
-def test_a_key_at_its_capacity_refuses_and_names_the_limit(core: Driver) -> None:
+def test_a_key_at_its_capacity_refuses_and_names_the_limit(core: KeyOptionsDriver) -> None:
     core.change(configure("k", KeyOptions(capacity_messages=3)), bind("q", "k"))
     assert core.say(b"1", b"2").offsets == [1]
     (refusal,) = core.say(b"3", b"4").refusals
@@ -207,7 +207,7 @@ def test_a_key_at_its_capacity_refuses_and_names_the_limit(core: Driver) -> None
     core.sound()
 
 
-def test_a_capacity_in_bytes_counts_bodies(core: Driver) -> None:
+def test_a_capacity_in_bytes_counts_bodies(core: KeyOptionsDriver) -> None:
     core.change(configure("k", KeyOptions(capacity_bytes=10)), bind("q", "k"))
     assert not core.say(b"12345").refusals and not core.say(b"12345", b"").refusals
     (refusal,) = core.say(b"1").refusals
@@ -219,7 +219,7 @@ def test_a_capacity_in_bytes_counts_bodies(core: Driver) -> None:
     core.sound()
 
 
-def test_a_capacity_alone_keeps_nothing_without_a_queue(core: Driver) -> None:
+def test_a_capacity_alone_keeps_nothing_without_a_queue(core: KeyOptionsDriver) -> None:
     core.change(configure("k", KeyOptions(capacity_messages=1)))
     for _ in range(3):
         assert core.say(b"x").offsets == [0]
@@ -231,7 +231,7 @@ def test_a_capacity_alone_keeps_nothing_without_a_queue(core: Driver) -> None:
     core.sound()
 
 
-def test_a_delayed_publish_waits_until_its_key_has_room(core: Driver) -> None:
+def test_a_delayed_publish_waits_until_its_key_has_room(core: KeyOptionsDriver) -> None:
     core.change(configure("k", KeyOptions(capacity_messages=1)), bind("q", "k"))
     core.say(b"1")
     core.change(publish("k", b"2", not_before_ms=1))
@@ -242,7 +242,7 @@ def test_a_delayed_publish_waits_until_its_key_has_room(core: Driver) -> None:
     core.sound()
 
 
-def test_mandatory_wants_a_queue_whatever_the_history(core: Driver) -> None:
+def test_mandatory_wants_a_queue_whatever_the_history(core: KeyOptionsDriver) -> None:
     core.change(configure("k", LAST_3))
     assert len(core.change(publish("k", b"x", mandatory=True)).steps[0].refusals) == 1
     assert core.kept() == (1, 1)
@@ -257,18 +257,18 @@ def test_mandatory_wants_a_queue_whatever_the_history(core: Driver) -> None:
         KeyOptions(history_messages=3, capacity_messages=3),
     ],
 )
-def test_options_beyond_their_bounds_are_refused_with_the_frame(core: Driver, options: KeyOptions) -> None:
+def test_options_beyond_their_bounds_are_refused_with_the_frame(core: KeyOptionsDriver, options: KeyOptions) -> None:
     with pytest.raises(OutOfRange):
         core.change(publish("k", b"x"), configure("k", options))
     assert core.key() is None
 
 
-def test_direct_keys_have_no_options(core: Driver) -> None:
+def test_direct_keys_have_no_options(core: KeyOptionsDriver) -> None:
     with pytest.raises(InvalidName, match="@q"):
         core.change(configure("@q", LAST_3))
 
 
-def test_replay_gives_the_same_tables(core: Driver) -> None:
+def test_replay_gives_the_same_tables(core: KeyOptionsDriver) -> None:
     core.change(configure("k", LAST_3), configure("a", LAST_MINUTE), bind("q", "a"))
     for key in ("k", "a") * 5:
         core.change(publish(key, b"x"))
@@ -283,7 +283,7 @@ def test_replay_gives_the_same_tables(core: Driver) -> None:
 
 
 def test_a_check_finds_a_key_that_nothing_looks_at() -> None:
-    core = Driver(MemoryTables())
+    core = KeyOptionsDriver(MemoryTables())
     core.change(configure("k", LAST_MINUTE))
     core.check()
     ((key_id, row),) = core.tables.history.scan()
@@ -292,7 +292,7 @@ def test_a_check_finds_a_key_that_nothing_looks_at() -> None:
     assert {problem.table for problem in check_tables(core.tables)} == {"key", "history"}
 
 
-def test_a_transaction_configures_all_or_nothing(core: Driver) -> None:
+def test_a_transaction_configures_all_or_nothing(core: KeyOptionsDriver) -> None:
     core.change(bind("q", "k"), publish("k", b"1"))
     before = list(checksums(core.tables))
     steps = [configure("k", LAST_MINUTE), configure("new", LAST_3), publish("new", b"1"), publish("k", b"2")]
@@ -308,14 +308,14 @@ def test_a_transaction_configures_all_or_nothing(core: Driver) -> None:
     core.sound()
 
 
-def test_a_key_is_described_with_its_options(core: Driver) -> None:
+def test_a_key_is_described_with_its_options(core: KeyOptionsDriver) -> None:
     core.change(configure("k", options := KeyOptions(1, 2, 3, 4)), bind("q", "plain"))
     assert KeyOptions.of_wire(describe_key(core.state, b"k").options) == options
     assert not describe_key(core.state, b"plain").HasField("options")
     assert not describe_key(core.state, b"none").HasField("options")
 
 
-def test_a_transaction_sees_the_room_that_its_own_steps_leave(core: Driver) -> None:
+def test_a_transaction_sees_the_room_that_its_own_steps_leave(core: KeyOptionsDriver) -> None:
     """The pass that tries it and the pass that does it must see the same."""
     core.change(bind("q", "k"), configure("k", KeyOptions(capacity_bytes=10, capacity_messages=5)))
     atomic = wire.Change(steps=[publish("k", b"12345"), publish("k", b"12345")], atomic=True)

@@ -10,16 +10,16 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import Kind, encode_ownership
 
 from .core_driver import PARTITIONS, acks, bind, configure, declare, drop, publish, purge
-from .dead_letters_driver import Driver, foreign, with_graveyard
+from .dead_letters_driver import DeadLettersDriver, foreign, with_graveyard
 from .nacks_driver import attached
 
 
 @pytest.fixture
-def core() -> Driver:
+def core() -> DeadLettersDriver:
     return with_graveyard()
 
 
-def test_a_dead_letter_for_another_slice_is_kept_until_its_copy_is_there(core: Driver) -> None:
+def test_a_dead_letter_for_another_slice_is_kept_until_its_copy_is_there(core: DeadLettersDriver) -> None:
     foreign(core)
     session = attached(core)
     core.change(publish("k", b"a", b"b"))
@@ -59,7 +59,7 @@ def test_a_dead_letter_for_another_slice_is_kept_until_its_copy_is_there(core: D
     core.check()
 
 
-def test_a_queue_with_letters_and_no_session_is_not_live(core: Driver) -> None:
+def test_a_queue_with_letters_and_no_session_is_not_live(core: DeadLettersDriver) -> None:
     foreign(core)
     session = attached(core)
     core.change(publish("k", b"a"))
@@ -76,7 +76,7 @@ def test_a_queue_with_letters_and_no_session_is_not_live(core: Driver) -> None:
 
 
 @pytest.mark.parametrize("ends", ["purge", "drop"])
-def test_a_letter_whose_message_is_gone_is_not_sent(core: Driver, ends: str) -> None:
+def test_a_letter_whose_message_is_gone_is_not_sent(core: DeadLettersDriver, ends: str) -> None:
     foreign(core)
     session = attached(core)
     core.change(publish("k", b"a"))
@@ -92,7 +92,7 @@ def test_a_letter_whose_message_is_gone_is_not_sent(core: Driver, ends: str) -> 
     core.check()
 
 
-def test_a_change_may_ack_what_waits_for_a_record_or_for_its_copy(core: Driver) -> None:
+def test_a_change_may_ack_what_waits_for_a_record_or_for_its_copy(core: DeadLettersDriver) -> None:
     session = attached(core)
     core.change(publish("k", b"a", b"b", b"c"))
     core.take(session)
@@ -117,7 +117,7 @@ def test_a_change_may_ack_what_waits_for_a_record_or_for_its_copy(core: Driver) 
     core.check()
 
 
-def test_of_a_change_and_a_record_the_first_decides(core: Driver) -> None:
+def test_of_a_change_and_a_record_the_first_decides(core: DeadLettersDriver) -> None:
     session = attached(core)
     core.change(publish("k", b"a", b"b", b"c"))
     core.take(session)
@@ -136,7 +136,7 @@ def test_of_a_change_and_a_record_the_first_decides(core: Driver) -> None:
 
 def producer_of_first_letter(later_ms: int) -> bytes:
     """The producer of the first letter of a slice that begins without data, so much later."""
-    core = Driver()
+    core = DeadLettersDriver()
     core.wall_ahead_ms += later_ms
     core.bounded("q", most=1)
     core.change(bind("q", "k"))
@@ -160,7 +160,7 @@ def test_after_a_start_without_data_a_letter_is_no_repeat_of_an_earlier_one() ->
 def test_a_letter_has_the_same_producer_on_a_slice_where_queue_and_key_have_other_ids() -> None:
     letters = []
     for others in ((), ("other",)):
-        core = Driver()
+        core = DeadLettersDriver()
         for other in others:
             core.change(declare(other), bind(other, f"key-{other}"))
         options = QueueOptions(max_deliveries=1, dead_letter="dead").to_wire()
@@ -182,7 +182,7 @@ def test_a_letter_has_the_same_producer_on_a_slice_where_queue_and_key_have_othe
     assert one.producer == other_one.producer
 
 
-def test_a_letter_whose_message_is_gone_is_over(core: Driver) -> None:
+def test_a_letter_whose_message_is_gone_is_over(core: DeadLettersDriver) -> None:
     """It rested for ever, and its queue stayed in memory with it."""
     foreign(core)
     session = attached(core)
@@ -203,7 +203,7 @@ def test_a_letter_whose_message_is_gone_is_over(core: Driver) -> None:
     core.check()
 
 
-def test_a_letter_expires_by_the_clock_that_deliveries_expire_by(core: Driver) -> None:
+def test_a_letter_expires_by_the_clock_that_deliveries_expire_by(core: DeadLettersDriver) -> None:
     """It was compared with the time of the last record, which may be long ago."""
     foreign(core)
     session = attached(core)
@@ -219,7 +219,7 @@ def test_a_letter_expires_by_the_clock_that_deliveries_expire_by(core: Driver) -
     assert letters.take(core.now_ms) is None
 
 
-def test_what_rests_and_is_gone_is_decided_once(core: Driver) -> None:
+def test_what_rests_and_is_gone_is_decided_once(core: DeadLettersDriver) -> None:
     """An ack in a change moved the cursor in the tables above it, and a record was made for it at each tick."""
     core.change(configure("k", KeyOptions(capacity_messages=2, policy="drop_oldest")))
     session = attached(core)

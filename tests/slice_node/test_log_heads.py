@@ -32,7 +32,7 @@ LOOK = LOG_ROWS_PASSED_MAX + ROWS.bit_length()
 HISTORY = KeyOptions(history_messages=1_000)
 
 
-class Driver(CoreDriver):
+class LogHeadsDriver(CoreDriver):
     """Keys with ROWS rows each, one every second, on tables that count what is read. Queue `q` is bound to all."""
 
     def __init__(self, keys: list[str], options: KeyOptions, ttl_ms: int = 0) -> None:
@@ -67,7 +67,7 @@ def memberships(queues: list[str], keys: list[str], age_ms: int) -> wire.Step:
 
 def test_binds_by_age_look_at_the_headers_of_each_key_once_for_a_change() -> None:
     queues = [f"q{number}" for number in range(30)]
-    core = Driver(KEYS, HISTORY)
+    core = LogHeadsDriver(KEYS, HISTORY)
     core.change(declare(*queues))
     (found,), rows, _, _ = core.looks(memberships(queues, KEYS[:16], 10_000))
     assert list(found.offsets) == [ROWS - 10] * (30 * 16)
@@ -76,7 +76,7 @@ def test_binds_by_age_look_at_the_headers_of_each_key_once_for_a_change() -> Non
 
 
 def test_binds_by_age_are_done_a_few_keys_at_a_time() -> None:
-    core = Driver(KEYS, HISTORY)
+    core = LogHeadsDriver(KEYS, HISTORY)
     core.change(declare("r", "s"))
     few = APPLIED_PER_STEP // AGE_BIND_COST
     (_,), _, steps, most = core.looks(memberships(["r"], KEYS, 10_000))
@@ -87,7 +87,7 @@ def test_binds_by_age_are_done_a_few_keys_at_a_time() -> None:
 
 
 def test_binds_at_the_head_yield_by_keys_and_not_by_requests() -> None:
-    core = Driver(KEYS, HISTORY)
+    core = LogHeadsDriver(KEYS, HISTORY)
     queues = [f"q{number}" for number in range(30)]
     core.change(declare(*queues))
     step = memberships(queues, KEYS[:16], 0)
@@ -97,7 +97,7 @@ def test_binds_at_the_head_yield_by_keys_and_not_by_requests() -> None:
 
 
 def test_messages_of_the_same_change_and_rows_that_went_do_not_mislead_binds_by_age() -> None:
-    core = Driver(["k"], KeyOptions(capacity_messages=ROWS, policy="drop_oldest"))
+    core = LogHeadsDriver(["k"], KeyOptions(capacity_messages=ROWS, policy="drop_oldest"))
     core.change(declare("a", "b", "c"))
     steps, _, _, _ = core.looks(
         memberships(["a"], ["k"], 1_000_000),
@@ -135,7 +135,7 @@ OPTIONS = {
 @pytest.mark.parametrize("name", OPTIONS)
 def test_publishes_to_a_key_with_a_capacity_look_at_few_headers(name: str) -> None:
     options, most = OPTIONS[name]
-    core = Driver(["k"], options)
+    core = LogHeadsDriver(["k"], options)
     (found,), rows, _, _ = core.looks(publish("k", b"y"))
     assert bool(found.refusals) == name.startswith("full")
     assert rows <= most
@@ -172,7 +172,7 @@ def test_what_a_full_key_keeps_only_for_its_history_does_not_count(seed: int) ->
 
 
 def test_old_histories_and_what_expired_are_found_by_headers() -> None:
-    core = Driver(KEYS, KeyOptions(history_age_s=3600), ttl_ms=60_000)
+    core = LogHeadsDriver(KEYS, KeyOptions(history_age_s=3600), ttl_ms=60_000)
     core.watched.whole_rows = 0
     core.now_ms += 7_200_000
     while core.maintain():
@@ -184,10 +184,10 @@ def test_old_histories_and_what_expired_are_found_by_headers() -> None:
 
 
 def test_a_step_of_a_due_record_looks_at_a_bounded_number_of_rows() -> None:
-    core = Driver(KEYS, KeyOptions(), ttl_ms=60_000)
+    core = LogHeadsDriver(KEYS, KeyOptions(), ttl_ms=60_000)
     core.now_ms += 120_000
     before = len(core.records)
-    other = Driver(KEYS, KeyOptions(), ttl_ms=60_000)
+    other = LogHeadsDriver(KEYS, KeyOptions(), ttl_ms=60_000)
     core.maintain()
     (record,) = [record for record in core.records[before:] if record.kind == Kind.DUE]
     _, steps, most = other.watched.finish(other.engine.in_steps(record))

@@ -38,7 +38,7 @@ from shoal_slice_node.core.limits import (
 from .bulk_client import RUN, chunk, imports
 from .core_driver import bind, declare, drop, publish, purge, unbind
 from .loop_watch import WatchedBroker
-from .machine import slowness
+from .machine_speed import slowness
 from .raw_session import RawSession
 
 if TYPE_CHECKING:

@@ -10,17 +10,17 @@ from shoal_slice_node.core.dispatch import returns, shares, streams
 from shoal_slice_node.core.limits import ACKED_CONSUMERS_PER_FRAME_MAX
 
 from .core_driver import acks, bind, declare, drop, publish, purge, unbind
-from .nacks_driver import TIMEOUT_MS, Driver, attached
+from .nacks_driver import TIMEOUT_MS, NacksDriver, attached
 
 
 @pytest.fixture
-def core() -> Driver:
-    core = Driver()
+def core() -> NacksDriver:
+    core = NacksDriver()
     core.change(declare("q"), bind("q", "k"))
     return core
 
 
-def test_sessions_compete_fairly_by_their_windows(core: Driver) -> None:
+def test_sessions_compete_fairly_by_their_windows(core: NacksDriver) -> None:
     sessions = [attached(core, messages=window) for window in (10, 10, 10, 40)]
     for _ in range(70):
         core.change(publish("k", b"x"))
@@ -36,14 +36,14 @@ def test_sessions_compete_fairly_by_their_windows(core: Driver) -> None:
     core.check()
 
 
-def test_messages_in_turn_go_to_all_that_have_room(core: Driver) -> None:
+def test_messages_in_turn_go_to_all_that_have_room(core: NacksDriver) -> None:
     sessions = [attached(core) for _ in range(4)]
     for _ in range(40):
         core.change(publish("k", b"x"))
     assert [len(core.take(session)) for session in sessions] == [10, 10, 10, 10]
 
 
-def test_what_is_nacked_is_given_again_at_once_and_says_so(core: Driver) -> None:
+def test_what_is_nacked_is_given_again_at_once_and_says_so(core: NacksDriver) -> None:
     one, other = attached(core, messages=3), attached(core, messages=3)
     core.change(publish("k", b"a", b"b", b"c"))
     assert core.times(one) == [(1, 0), (2, 0), (3, 0)] and core.times(other) == []
@@ -55,7 +55,7 @@ def test_what_is_nacked_is_given_again_at_once_and_says_so(core: Driver) -> None
     core.check_served()
 
 
-def test_a_nack_frees_the_window(core: Driver) -> None:
+def test_a_nack_frees_the_window(core: NacksDriver) -> None:
     session = attached(core, messages=2)
     core.change(publish("k", b"a"), publish("k", b"b"), publish("k", b"c"))
     assert core.times(session) == [(1, 0), (2, 0)]
@@ -71,7 +71,7 @@ def test_a_nack_frees_the_window(core: Driver) -> None:
 
 
 @pytest.mark.parametrize("told_late_ms", [0, 19])
-def test_a_delayed_message_is_never_early(core: Driver, told_late_ms: int) -> None:
+def test_a_delayed_message_is_never_early(core: NacksDriver, told_late_ms: int) -> None:
     session = attached(core)
     core.maintain()
     core.change(publish("k", b"a"))
@@ -87,7 +87,7 @@ def test_a_delayed_message_is_never_early(core: Driver, told_late_ms: int) -> No
     assert core.times(session) == [(1, 1)]
 
 
-def test_a_delayed_message_waits_though_its_session_and_its_feed_end(core: Driver) -> None:
+def test_a_delayed_message_waits_though_its_session_and_its_feed_end(core: NacksDriver) -> None:
     session = attached(core)
     core.change(publish("k", b"a", b"b"))
     core.take(session)
@@ -107,7 +107,7 @@ def test_a_delayed_message_waits_though_its_session_and_its_feed_end(core: Drive
     assert not core.dispatcher.feeds
 
 
-def test_after_a_restart_a_delayed_message_is_given_at_once(core: Driver) -> None:
+def test_after_a_restart_a_delayed_message_is_given_at_once(core: NacksDriver) -> None:
     session = attached(core)
     core.change(publish("k", b"a"))
     core.take(session)
@@ -116,7 +116,7 @@ def test_after_a_restart_a_delayed_message_is_given_at_once(core: Driver) -> Non
     assert [offset for offset, _ in core.times(attached(core))] == [1]
 
 
-def test_what_a_session_does_not_have_out_stays_as_it_is(core: Driver) -> None:
+def test_what_a_session_does_not_have_out_stays_as_it_is(core: NacksDriver) -> None:
     one, other = attached(core, messages=1), attached(core, messages=1)
     core.change(publish("k", b"a"), publish("k", b"b"), publish("k", b"c"))
     assert core.times(one) == [(1, 0)] and core.times(other) == [(2, 0)]
@@ -136,7 +136,7 @@ def test_what_a_session_does_not_have_out_stays_as_it_is(core: Driver) -> None:
     core.check()
 
 
-def test_pulled_messages_come_back_by_their_queues_name(core: Driver) -> None:
+def test_pulled_messages_come_back_by_their_queues_name(core: NacksDriver) -> None:
     session = core.session()
     core.change(publish("k", b"a", b"b", b"c"))
     assert core.pull(session, "q", 2, lease_ms=60_000)
@@ -150,7 +150,7 @@ def test_pulled_messages_come_back_by_their_queues_name(core: Driver) -> None:
 
 
 @pytest.mark.parametrize("ends", ["purge", "discard", "drop"])
-def test_what_rests_goes_with_its_backlog(core: Driver, ends: str) -> None:
+def test_what_rests_goes_with_its_backlog(core: NacksDriver, ends: str) -> None:
     session = attached(core)
     core.change(publish("k", b"a", b"b"))
     core.take(session)
@@ -162,7 +162,7 @@ def test_what_rests_goes_with_its_backlog(core: Driver, ends: str) -> None:
     core.check()
 
 
-def test_what_rests_of_an_ended_binding_is_still_given(core: Driver) -> None:
+def test_what_rests_of_an_ended_binding_is_still_given(core: NacksDriver) -> None:
     session = attached(core)
     core.change(publish("k", b"a", b"b"))
     core.take(session)
@@ -177,7 +177,7 @@ def test_what_rests_of_an_ended_binding_is_still_given(core: Driver) -> None:
 
 
 def test_a_consumer_that_nacks_all_with_delays_gets_no_more_than_done_ranges_allow(
-    core: Driver, monkeypatch: pytest.MonkeyPatch
+    core: NacksDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(streams, "DONE_RANGES_MAX", 20)
     session = attached(core, messages=10)
@@ -195,7 +195,7 @@ def test_a_consumer_that_nacks_all_with_delays_gets_no_more_than_done_ranges_all
 
 
 def test_too_many_delayed_messages_are_refused_and_nothing_is_lost(
-    core: Driver, monkeypatch: pytest.MonkeyPatch
+    core: NacksDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shares, "RESTING_MAX", 6)
     monkeypatch.setattr(returns, "RESTS_PER_QUEUE_FLOOR", 0)
@@ -211,7 +211,7 @@ def test_too_many_delayed_messages_are_refused_and_nothing_is_lost(
     assert sorted(core.times(session)) == [(1, 1), (2, 1), (3, 1), (5, 1)]
 
 
-def test_delays_that_ended_early_take_no_memory(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_delays_that_ended_early_take_no_memory(core: NacksDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(returns, "RESTING_OVER_KEPT", 10)
     core.restart()
     session = attached(core)
@@ -224,7 +224,7 @@ def test_delays_that_ended_early_take_no_memory(core: Driver, monkeypatch: pytes
     assert len(core.dispatcher.returns._delayed) <= 11
 
 
-def test_bad_nacks_are_refused_whole(core: Driver) -> None:
+def test_bad_nacks_are_refused_whole(core: NacksDriver) -> None:
     session = attached(core)
     core.change(publish("k", b"a"))
     core.take(session)
@@ -240,7 +240,7 @@ def test_bad_nacks_are_refused_whole(core: Driver) -> None:
     core.frame(session, wire.Nacks(messages=[good], delay_ms=86_400_000))
 
 
-def test_what_a_change_acks_rests_no_more_and_the_rest_of_it_keeps_its_delay(core: Driver) -> None:
+def test_what_a_change_acks_rests_no_more_and_the_rest_of_it_keeps_its_delay(core: NacksDriver) -> None:
     session = attached(core)
     core.change(publish("k", b"a", b"b", b"c", b"d"))
     core.take(session)
@@ -258,7 +258,7 @@ def test_what_a_change_acks_rests_no_more_and_the_rest_of_it_keeps_its_delay(cor
     core.check()
 
 
-def test_what_is_not_acked_in_time_is_given_to_another_and_not_before(core: Driver) -> None:
+def test_what_is_not_acked_in_time_is_given_to_another_and_not_before(core: NacksDriver) -> None:
     core.timed("t")
     core.change(bind("t", "k"))
     stuck = attached(core, "t", messages=1)
@@ -278,7 +278,7 @@ def test_what_is_not_acked_in_time_is_given_to_another_and_not_before(core: Driv
     core.check_served()
 
 
-def test_what_was_not_acked_in_time_is_given_to_another_first(core: Driver) -> None:
+def test_what_was_not_acked_in_time_is_given_to_another_first(core: NacksDriver) -> None:
     core.timed("t")
     core.change(bind("t", "k"), publish("k", b"a"))
     busy = attached(core, "t")
@@ -288,7 +288,7 @@ def test_what_was_not_acked_in_time_is_given_to_another_first(core: Driver) -> N
     assert core.times(busy) == [] and core.times(other) == [(1, 1)]
 
 
-def test_an_ack_in_time_ends_the_time_and_one_too_late_changes_nothing(core: Driver) -> None:
+def test_an_ack_in_time_ends_the_time_and_one_too_late_changes_nothing(core: NacksDriver) -> None:
     core.timed("t")
     core.change(bind("t", "k"))
     session = attached(core, "t")
@@ -310,7 +310,7 @@ def test_an_ack_in_time_ends_the_time_and_one_too_late_changes_nothing(core: Dri
     core.check()
 
 
-def test_the_time_begins_anew_with_each_delivery_and_after_a_restart(core: Driver) -> None:
+def test_the_time_begins_anew_with_each_delivery_and_after_a_restart(core: NacksDriver) -> None:
     core.timed("t")
     core.change(bind("t", "k"), publish("k", b"a"))
     session = attached(core, "t")
@@ -326,7 +326,7 @@ def test_the_time_begins_anew_with_each_delivery_and_after_a_restart(core: Drive
         assert core.times(session) == [(1, times)]
 
 
-def test_a_pulls_lease_takes_the_place_of_the_ack_timeout(core: Driver) -> None:
+def test_a_pulls_lease_takes_the_place_of_the_ack_timeout(core: NacksDriver) -> None:
     core.timed("t")
     core.change(bind("t", "k"), publish("k", b"a", b"b"))
     session = core.session()
@@ -338,7 +338,7 @@ def test_a_pulls_lease_takes_the_place_of_the_ack_timeout(core: Driver) -> None:
     assert [(one.low, one.to, one.redelivered) for one in core.pull(session, "t", 9)] == [(1, 3, 1)]
 
 
-def test_a_queue_without_an_ack_timeout_gives_nothing_again(core: Driver) -> None:
+def test_a_queue_without_an_ack_timeout_gives_nothing_again(core: NacksDriver) -> None:
     session, other = attached(core, messages=1), attached(core)
     core.change(publish("k", b"a"))
     assert len(core.times(session)) == 1

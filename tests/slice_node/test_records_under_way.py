@@ -9,13 +9,13 @@ from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
 
 from .core_driver import acks, bind, configure, publish, unbind
-from .dead_letters_driver import Driver, foreign, with_graveyard
+from .dead_letters_driver import DeadLettersDriver, foreign, with_graveyard
 from .nacks_driver import attached
 from .retry_steps import beside_a_record, retry_records, three
 
 
 @pytest.fixture
-def core() -> Driver:
+def core() -> DeadLettersDriver:
     return with_graveyard()
 
 
@@ -23,7 +23,7 @@ LAST_3 = KeyOptions(capacity_messages=3, policy="drop_oldest")
 TEN_MINUTES_MS = 600_000
 
 
-def letters(core: Driver) -> list[int]:
+def letters(core: DeadLettersDriver) -> list[int]:
     """The offsets of the letters that are made now; each is where it belongs at once."""
     lines = core.dispatcher.registry.returns.letters
     found = []
@@ -33,7 +33,7 @@ def letters(core: Driver) -> list[int]:
     return found
 
 
-def test_parts_of_what_is_counted_wait_for_their_delay_and_are_not_counted_again(core: Driver) -> None:
+def test_parts_of_what_is_counted_wait_for_their_delay_and_are_not_counted_again(core: DeadLettersDriver) -> None:
     foreign(core)
     session = three(core)
     core.nack(session, 1, 4, TEN_MINUTES_MS)
@@ -48,7 +48,7 @@ def test_parts_of_what_is_counted_wait_for_their_delay_and_are_not_counted_again
     core.check()
 
 
-def test_parts_of_what_is_given_no_more_become_one_letter_each(core: Driver) -> None:
+def test_parts_of_what_is_given_no_more_become_one_letter_each(core: DeadLettersDriver) -> None:
     foreign(core)
     session = three(core)
     core.again(session, 0, 9)
@@ -63,7 +63,7 @@ def test_parts_of_what_is_given_no_more_become_one_letter_each(core: Driver) -> 
 
 
 @pytest.mark.parametrize("change", [acks(("q", "k", 3, 4)), unbind("q", "k")])
-def test_a_record_about_what_the_key_dropped_comes_once(core: Driver, change: wire.Step) -> None:
+def test_a_record_about_what_the_key_dropped_comes_once(core: DeadLettersDriver, change: wire.Step) -> None:
     """The change raises the cursor in the tables, and no consumer is there to pass over what is gone."""
     core.change(configure("k", LAST_3), *[publish("k", b"x")] * 3)
     session = attached(core)
@@ -81,7 +81,7 @@ def test_a_record_about_what_the_key_dropped_comes_once(core: Driver, change: wi
 
 @pytest.mark.parametrize("ttl_ms", [0, 300])
 def test_a_letter_whose_message_is_gone_ends(ttl_ms: int) -> None:
-    core = Driver()
+    core = DeadLettersDriver()
     core.bounded("q", most=1)
     core.change(bind("q", "k"), configure("k", KeyOptions() if ttl_ms else LAST_3))
     foreign(core)

@@ -21,19 +21,19 @@ from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
 
 from .core_driver import acks, bind, declare, drop_if, every_second, publish, raises, unbind, with_done
-from .nacks_driver import Driver, attached
+from .nacks_driver import NacksDriver, attached
 
 
 @pytest.fixture
-def core() -> Driver:
-    core = Driver()
+def core() -> NacksDriver:
+    core = NacksDriver()
     core.change(declare("dead", "plain"), bind("dead", "dead"), bind("plain", "k"))
     declared(core, "q")
     core.change(bind("q", "k"))
     return core
 
 
-def declared(core: Driver, queue: str, **options: int) -> None:
+def declared(core: NacksDriver, queue: str, **options: int) -> None:
     step = wire.Declares(queues=[queue.encode()])
     step.options.CopyFrom(QueueOptions(**{"max_deliveries": 5, **options}, dead_letter=b"dead").to_wire())  # type: ignore[arg-type]
     core.change(wire.Step(declares=step))
@@ -56,12 +56,12 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     return read
 
 
-def retry_records(core: Driver) -> int:
+def retry_records(core: NacksDriver) -> int:
     return sum(record.kind == Kind.RETRY for record in core.records)
 
 
 def test_nacks_of_one_binding_read_and_write_its_row_once_a_record(
-    core: Driver, monkeypatch: pytest.MonkeyPatch
+    core: NacksDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     core.change(bind("q", "l"), publish("k", *[b"x"] * 400), publish("l", *[b"y"] * 400))
     session = attached(core)
@@ -77,7 +77,7 @@ def test_nacks_of_one_binding_read_and_write_its_row_once_a_record(
     core.check()
 
 
-def test_the_price_of_a_record_grows_with_the_ranges_of_its_bindings(core: Driver) -> None:
+def test_the_price_of_a_record_grows_with_the_ranges_of_its_bindings(core: NacksDriver) -> None:
     keys = [f"m{number}" for number in range(8)]
     core.change(*(bind("q", key) for key in keys), *(publish(key, *[b"x"] * 4096) for key in keys))
     with_done(core, "q", keys, every_second(2000))
@@ -94,7 +94,7 @@ def test_the_price_of_a_record_grows_with_the_ranges_of_its_bindings(core: Drive
 
 
 def test_too_much_that_rests_is_refused_by_name_and_nothing_is_lost(
-    core: Driver, monkeypatch: pytest.MonkeyPatch
+    core: NacksDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(dispatch_shares, "RESTING_MAX", 6)
     monkeypatch.setattr(returns, "RESTS_PER_QUEUE_FLOOR", 0)
@@ -115,7 +115,7 @@ def test_too_much_that_rests_is_refused_by_name_and_nothing_is_lost(
     assert sorted(core.times(session)) == [(1, 1), (2, 1), (3, 1), (5, 1)]
 
 
-def test_what_rests_counts_in_the_share_of_what_is_owed(core: Driver) -> None:
+def test_what_rests_counts_in_the_share_of_what_is_owed(core: NacksDriver) -> None:
     core.change(*[publish("k", b"x")] * 10)
     session = attached(core)
     core.take(session)
@@ -132,7 +132,7 @@ def test_what_rests_counts_in_the_share_of_what_is_owed(core: Driver) -> None:
 @pytest.mark.parametrize("max_deliveries", [1, 2])
 def test_what_a_bind_promises_again_is_not_done_by_what_was_decided_before(max_deliveries: int) -> None:
     """The record is written after a frame that ends the binding and makes it anew, and so knows of both."""
-    core = Driver()
+    core = NacksDriver()
     core.change(declare("dead", "other"), bind("dead", "dead"), bind("other", "k"))
     declared(core, "q", max_deliveries=max_deliveries)
     core.change(bind("q", "k"), publish("k", b"a", b"b", b"c"))
@@ -161,7 +161,7 @@ def test_what_a_bind_promises_again_is_not_done_by_what_was_decided_before(max_d
 
 
 def test_a_queue_that_was_pulled_from_and_unbound_is_consumed_no_more() -> None:
-    core = Driver()
+    core = NacksDriver()
     step = wire.Declares(queues=[b"t"])
     step.options.CopyFrom(QueueOptions(expires_after_s=5).to_wire())
     core.change(wire.Step(declares=step), bind("t", "k"), declare("u"), bind("u", "k"), publish("k", b"x"))
@@ -175,7 +175,7 @@ def test_a_queue_that_was_pulled_from_and_unbound_is_consumed_no_more() -> None:
 
 
 def test_what_rested_and_was_unbound_leaves_nothing() -> None:
-    core = Driver()
+    core = NacksDriver()
     core.change(declare("q"), bind("q", "k"), publish("k", b"x"))
     session = attached(core)
     core.times(session)
@@ -204,7 +204,7 @@ def test_resting_stretches_are_found_by_their_offsets() -> None:
 
 
 def test_delays_that_ended_early_are_left_out_in_steps_and_the_others_end_in_time(
-    core: Driver, monkeypatch: pytest.MonkeyPatch
+    core: NacksDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(returns, "RESTING_OVER_KEPT", 10)
     monkeypatch.setattr(returns, "RESTING_LOOKED_AT_PER_TURN", 7)

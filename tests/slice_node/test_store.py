@@ -17,7 +17,7 @@ from shoal_slice_node.storage.lmdb_layout import FORMAT_ROW, STORE, TABLE_FORMS_
 from shoal_slice_node.storage.lmdb_tables import LmdbBase
 from shoal_slice_node.storage.store_inspection import inspect_store
 
-from .tables_model import Driver
+from .tables_model import TablesDriver
 
 
 @pytest.mark.parametrize("delay_s", [0.0, 0.002, 0.005, 0.01, 0.02, 0.04, 0.08])
@@ -25,7 +25,7 @@ async def test_a_checkpointer_killed_during_a_checkpoint_is_replaced_and_nothing
     delay_s: float, tmp_path: Path
 ) -> None:
     store = await Store.open(tmp_path)
-    driver = Driver(store.tables, seed=int(delay_s * 1000))
+    driver = TablesDriver(store.tables, seed=int(delay_s * 1000))
     for lsn in range(1, 4):
         driver.steps(1500)
         store.freeze(lsn)

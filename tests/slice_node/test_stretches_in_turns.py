@@ -11,7 +11,7 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import DROPPED_WITH_BINDINGS_MAX, PUMP_TURN_HANDLES
 
 from .core_driver import bind, declare, drop, publish
-from .nacks_driver import TIMEOUT_MS, Driver
+from .nacks_driver import TIMEOUT_MS, NacksDriver
 
 QUEUES = [f"q-{number}" for number in range(12)]
 EACH = 300
@@ -19,14 +19,14 @@ EACH = 300
 
 
 @pytest.fixture
-def core() -> Driver:
-    core = Driver()
+def core() -> NacksDriver:
+    core = NacksDriver()
     core.timed(*QUEUES)
     core.change(*[bind(queue, "k") for queue in QUEUES], publish("k", *[b""] * 2 * EACH))
     return core
 
 
-def half_acked(core: Driver) -> Session:
+def half_acked(core: NacksDriver) -> Session:
     session = core.session(window_bytes=1 << 30)
     for handle, queue in enumerate(QUEUES, 1):
         assert core.attach(session, queue, handle, messages=100_000)
@@ -38,7 +38,7 @@ def half_acked(core: Driver) -> Session:
     return session
 
 
-def steps(core: Driver, session: Session, begin: Callable[[], object]) -> list[int]:
+def steps(core: NacksDriver, session: Session, begin: Callable[[], object]) -> list[int]:
     """How many stretches each step takes back."""
     before, found = session.owed, []
     begin()
@@ -50,7 +50,7 @@ def steps(core: Driver, session: Session, begin: Callable[[], object]) -> list[i
     return found
 
 
-def test_the_end_of_a_session_takes_back_in_steps(core: Driver) -> None:
+def test_the_end_of_a_session_takes_back_in_steps(core: NacksDriver) -> None:
     session = half_acked(core)
     found = steps(core, session, lambda: core.dispatcher.close(session))
     assert max(found) < PUMP_TURN_HANDLES + EACH and sum(found) == EACH * len(QUEUES)
@@ -58,7 +58,7 @@ def test_the_end_of_a_session_takes_back_in_steps(core: Driver) -> None:
     assert core.attach(other, QUEUES[0], messages=100_000) and len(core.deliveries(other))
 
 
-def many_keys(core: Driver, step: wire.Step) -> Session:
+def many_keys(core: NacksDriver, step: wire.Step) -> Session:
     """A session that acked every second message of each of many keys of the queue `q`."""
     keys = [f"k-{number}" for number in range(12)]
     core.change(step, bind("q", *keys), *[publish(key, *[b""] * 2 * EACH) for key in keys])
@@ -73,7 +73,7 @@ def many_keys(core: Driver, step: wire.Step) -> Session:
 
 
 def test_a_timeout_takes_back_in_steps() -> None:
-    core = Driver()
+    core = NacksDriver()
     core.timed("q")
     session = many_keys(core, declare("other"))
     core.now_ms += TIMEOUT_MS + 100
@@ -84,7 +84,7 @@ def test_a_timeout_takes_back_in_steps() -> None:
 
 def test_a_drop_takes_back_in_steps() -> None:
     """With so many others that their bindings end in the background."""
-    core = Driver()
+    core = NacksDriver()
     others = [f"other-{number}" for number in range(DROPPED_WITH_BINDINGS_MAX)]
     session = many_keys(core, declare("q", *others))
     found = steps(core, session, lambda: core.change(drop("q", *others)))
@@ -94,7 +94,7 @@ def test_a_drop_takes_back_in_steps() -> None:
 
 
 def test_a_lease_does_not_wait_for_the_leases_of_another_session() -> None:
-    core = Driver()
+    core = NacksDriver()
     crowd = [f"crowd-{number}" for number in range(400)]
     core.timed(*crowd)
     core.change(declare("honest"), *[bind(queue, "k") for queue in crowd], bind("honest", "own"))

@@ -16,14 +16,14 @@ from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.tables.tables import LOCAL_TABLES, ROW_TABLES
 
 from .memory_base import MemoryBase
-from .tables_model import Driver
+from .tables_model import TablesDriver
 
 SEEDS = range(6)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_memory_tables_do_as_the_model(seed: int) -> None:
-    driver = Driver(MemoryTables(), seed)
+    driver = TablesDriver(MemoryTables(), seed)
     for _ in range(10):
         driver.steps(300)
         driver.check_all()
@@ -35,7 +35,7 @@ def test_delta_over_memory_does_as_the_model(seed: int) -> None:
     """Freezes and checkpoints at random points; changes go on while a delta is frozen."""
     base = MemoryBase()
     delta = Delta(base)
-    driver = Driver(delta, seed)
+    driver = TablesDriver(delta, seed)
     for _ in range(60):
         driver.steps(driver.random.choice((1, 20, 200)))
         delta.freeze()
@@ -57,7 +57,7 @@ def test_a_frozen_delta_that_becomes_active_again_does_as_the_model(seed: int, m
     monkeypatch.setattr(delta_module, "PIECE_ROWS_MAX", 7)
     base = MemoryBase()
     delta = Delta(base)
-    driver = Driver(delta, seed)
+    driver = TablesDriver(delta, seed)
     for turn in range(40):
         driver.steps(driver.random.choice((1, 20, 200)))
         delta.freeze()
@@ -113,7 +113,7 @@ NO_HINTS = (*ROW_TABLES, "local_totals")
 async def test_delta_over_lmdb_does_as_the_model(seed: int, tmp_path: Path) -> None:
     """The real checkpointer process; changes go on during its checkpoints; the store is reopened midway."""
     store = await Store.open(tmp_path)
-    driver = Driver(store.tables, seed, NO_HINTS)
+    driver = TablesDriver(store.tables, seed, NO_HINTS)
     lsn = 0
     for turn in range(24):
         driver.steps(driver.random.choice((1, 50, 400)))

@@ -25,7 +25,7 @@ from .core_driver import CoreDriver, bind, declare, drop, publish
 TIME_MS = 60_000
 
 
-class Driver(CoreDriver):
+class TransientsDriver(CoreDriver):
     def exists(self, queue: str) -> bool:
         return self.tables.queue_by_name.get(queue.encode()) is not None
 
@@ -47,11 +47,11 @@ class Driver(CoreDriver):
 
 
 @pytest.fixture
-def core() -> Driver:
-    return Driver()
+def core() -> TransientsDriver:
+    return TransientsDriver()
 
 
-def test_a_queue_that_nothing_consumes_ends_after_its_time_and_not_before(core: Driver) -> None:
+def test_a_queue_that_nothing_consumes_ends_after_its_time_and_not_before(core: TransientsDriver) -> None:
     core.transient("t")
     core.change(declare("durable"), bind("t", "k"), bind("durable", "k"))
     core.maintain()
@@ -65,7 +65,7 @@ def test_a_queue_that_nothing_consumes_ends_after_its_time_and_not_before(core: 
     core.check()
 
 
-def test_the_time_begins_when_the_last_session_leaves(core: Driver) -> None:
+def test_the_time_begins_when_the_last_session_leaves(core: TransientsDriver) -> None:
     core.transient("t")
     one, other = core.consumer("t"), core.consumer("t")
     core.wait(3 * TIME_MS)
@@ -84,7 +84,7 @@ def test_the_time_begins_when_the_last_session_leaves(core: Driver) -> None:
     core.check()
 
 
-def test_a_declare_begins_the_time_anew(core: Driver) -> None:
+def test_a_declare_begins_the_time_anew(core: TransientsDriver) -> None:
     core.transient("t")
     core.wait(TIME_MS - 1000)
     core.transient("t")
@@ -94,7 +94,7 @@ def test_a_declare_begins_the_time_anew(core: Driver) -> None:
     assert not core.exists("t")
 
 
-def test_a_bind_begins_the_time_anew_and_a_refused_one_does_not(core: Driver) -> None:
+def test_a_bind_begins_the_time_anew_and_a_refused_one_does_not(core: TransientsDriver) -> None:
     core.transient("t", "other")
     core.change(bind("t", "k"))
     core.wait(TIME_MS - 1000)
@@ -111,7 +111,7 @@ def test_a_bind_begins_the_time_anew_and_a_refused_one_does_not(core: Driver) ->
     core.check()
 
 
-def test_after_a_restart_all_times_begin_anew(core: Driver) -> None:
+def test_after_a_restart_all_times_begin_anew(core: TransientsDriver) -> None:
     core.transient(*(f"t{number}" for number in range(700)))
     core.wait(TIME_MS - 1000)
     core.restart()
@@ -127,7 +127,7 @@ def test_after_a_restart_all_times_begin_anew(core: Driver) -> None:
     core.check()
 
 
-def test_messages_that_were_pulled_count_as_consumption(core: Driver) -> None:
+def test_messages_that_were_pulled_count_as_consumption(core: TransientsDriver) -> None:
     core.transient("t")
     core.change(bind("t", "k"), publish("k", b"one"))
     session = core.session()
@@ -139,7 +139,9 @@ def test_messages_that_were_pulled_count_as_consumption(core: Driver) -> None:
     assert not core.exists("t")
 
 
-def test_more_queues_than_times_are_kept_end_later_and_all(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_more_queues_than_times_are_kept_end_later_and_all(
+    core: TransientsDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(left_clock, "LEFT_TIMES_MAX", 20)
     monkeypatch.setattr(left_clock, "LEFT_WALKED_PER_TURN", 7)
     for number in range(100):
@@ -154,7 +156,7 @@ def test_more_queues_than_times_are_kept_end_later_and_all(core: Driver, monkeyp
 
 
 def test_queues_end_also_where_more_are_left_in_their_time_than_times_are_kept(
-    core: Driver, monkeypatch: pytest.MonkeyPatch
+    core: TransientsDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(left_clock, "LEFT_TIMES_MAX", 20)
     monkeypatch.setattr(left_clock, "LEFT_WALKED_PER_TURN", 7)
@@ -169,7 +171,9 @@ def test_queues_end_also_where_more_are_left_in_their_time_than_times_are_kept(
     core.check()
 
 
-def test_queues_with_a_long_time_do_not_keep_others_from_ending(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queues_with_a_long_time_do_not_keep_others_from_ending(
+    core: TransientsDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(left_clock, "LEFT_TIMES_MAX", 20)
     for number in range(40):
         core.change(declare(f"long{number}", expires_after_s=1_000_000))
@@ -180,7 +184,9 @@ def test_queues_with_a_long_time_do_not_keep_others_from_ending(core: Driver, mo
     assert not core.exists("t") and core.exists("long0") and core.exists("long39")
 
 
-def test_sessions_that_take_many_queues_again_cost_no_long_turn(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sessions_that_take_many_queues_again_cost_no_long_turn(
+    core: TransientsDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(left_clock, "LEFT_TIMED_PER_TURN", 50)
     kept = core.dispatcher.transients
     core.transient(*(f"t{number}" for number in range(1000)))
@@ -199,7 +205,7 @@ def test_sessions_that_take_many_queues_again_cost_no_long_turn(core: Driver, mo
     assert not any(core.exists(f"t{number}") for number in range(1000))
 
 
-def begin_ending(core: Driver) -> None:
+def begin_ending(core: TransientsDriver) -> None:
     """The record that drops queue `t` is about to be written."""
     core.transient("t")
     core.maintain()
@@ -208,7 +214,7 @@ def begin_ending(core: Driver) -> None:
     assert core.dispatcher.transients.ending
 
 
-def test_who_attaches_a_queue_that_is_about_to_end_waits_for_the_next_of_its_name(core: Driver) -> None:
+def test_who_attaches_a_queue_that_is_about_to_end_waits_for_the_next_of_its_name(core: TransientsDriver) -> None:
     begin_ending(core)
     session = core.session()
     assert not core.attach(session, "t")
@@ -224,7 +230,7 @@ def test_who_attaches_a_queue_that_is_about_to_end_waits_for_the_next_of_its_nam
 
 
 @pytest.mark.parametrize("step", [declare("t", expires_after_s=TIME_MS // 1000), bind("t", "k")])
-def test_a_queue_that_is_declared_or_bound_again_while_it_ends_stays(core: Driver, step: wire.Step) -> None:
+def test_a_queue_that_is_declared_or_bound_again_while_it_ends_stays(core: TransientsDriver, step: wire.Step) -> None:
     core.transient("t")
     core.change(bind("t", "k"))
     core.maintain()
@@ -241,7 +247,7 @@ def test_a_queue_that_is_declared_or_bound_again_while_it_ends_stays(core: Drive
     assert not core.exists("t")
 
 
-def test_a_session_that_came_while_a_queue_ended_gets_it_if_a_bind_came_first(core: Driver) -> None:
+def test_a_session_that_came_while_a_queue_ended_gets_it_if_a_bind_came_first(core: TransientsDriver) -> None:
     begin_ending(core)
     session = core.session()
     assert not core.attach(session, "t")
@@ -254,7 +260,7 @@ def test_a_session_that_came_while_a_queue_ended_gets_it_if_a_bind_came_first(co
     assert [body for _, _, body in core.take(session)] == [b"x"]
 
 
-def test_a_session_that_came_while_a_queue_ended_gets_it_if_its_end_was_not_written(core: Driver) -> None:
+def test_a_session_that_came_while_a_queue_ended_gets_it_if_its_end_was_not_written(core: TransientsDriver) -> None:
     begin_ending(core)
     session = core.session()
     assert not core.attach(session, "t")
@@ -270,7 +276,7 @@ def test_a_session_that_came_while_a_queue_ended_gets_it_if_its_end_was_not_writ
     assert [body for _, _, body in core.take(session)] == [b"x"]
 
 
-def test_a_disk_that_is_full_only_delays_the_end(core: Driver) -> None:
+def test_a_disk_that_is_full_only_delays_the_end(core: TransientsDriver) -> None:
     begin_ending(core)
     core.node.commit.gather(core.wall_ms)
     core.node.commit.refused(ResourceExhausted("the disk is full", subject="disk"))
@@ -278,13 +284,13 @@ def test_a_disk_that_is_full_only_delays_the_end(core: Driver) -> None:
     assert not core.exists("t")
 
 
-def queue_of(core: Driver, name: str) -> bytes:
+def queue_of(core: TransientsDriver, name: str) -> bytes:
     found = core.tables.queue_by_name.get(name.encode())
     assert found is not None
     return found
 
 
-def test_expiries_are_replayed_to_the_same_tables(core: Driver) -> None:
+def test_expiries_are_replayed_to_the_same_tables(core: TransientsDriver) -> None:
     core.transient("a", "b", "c")
     core.change(bind("a", "k"), bind("b", "k"), publish("k", b"x"), drop("c"))
     core.wait(TIME_MS + 5000)
@@ -296,7 +302,7 @@ def test_expiries_are_replayed_to_the_same_tables(core: Driver) -> None:
     assert finish(checksums(other.state.tables)) == finish(checksums(core.tables))
 
 
-def test_an_expiry_of_what_is_gone_or_durable_changes_nothing(core: Driver) -> None:
+def test_an_expiry_of_what_is_gone_or_durable_changes_nothing(core: TransientsDriver) -> None:
     core.change(declare("durable"))
     core.transient("gone")
     gone, durable = queue_of(core, "gone"), queue_of(core, "durable")
@@ -307,19 +313,19 @@ def test_an_expiry_of_what_is_gone_or_durable_changes_nothing(core: Driver) -> N
 
 
 @pytest.mark.parametrize("payload", [b"", b"1234567", encode_expire([Expired(b"12345678", b"name")], 1)[:-1]])
-def test_an_expiry_that_is_cut_off_stops_the_node(core: Driver, payload: bytes) -> None:
+def test_an_expiry_that_is_cut_off_stops_the_node(core: TransientsDriver, payload: bytes) -> None:
     with pytest.raises(Exception, match="cannot be applied"):
         core.engine.apply(Record(Kind.EXPIRE, 0, core.state.lsn + 1, 1, 1, payload))
 
 
-def test_other_options_are_named(core: Driver) -> None:
+def test_other_options_are_named(core: TransientsDriver) -> None:
     core.transient("t")
     outcome = core.change(declare("t"))
     error = outcome.steps[0].refusals[0].error
     assert "expires_after_s=60, not 0" in error.message and error.code == Conflict.code
 
 
-def test_a_dropped_queues_time_is_forgotten(core: Driver) -> None:
+def test_a_dropped_queues_time_is_forgotten(core: TransientsDriver) -> None:
     core.transient("t")
     core.change(drop("t"))
     core.change(declare("t"))

@@ -13,7 +13,7 @@ from shoal_slice_node.core.dispatch.stretches import Resting, Returned
 from shoal_slice_node.core.dispatch.undecided import Undecided, Waiting
 
 from .core_driver import bind, declare, publish
-from .dead_letters_driver import Driver
+from .dead_letters_driver import DeadLettersDriver
 
 BODIES = [b"%d" % number for number in range(8)]
 
@@ -21,7 +21,7 @@ BODIES = [b"%d" % number for number in range(8)]
 @pytest.fixture
 def streams() -> list[Stream]:
     """Two bindings of each of two queues."""
-    core = Driver()
+    core = DeadLettersDriver()
     core.change(declare("a", "b"), bind("a", "k", "l"), bind("b", "k", "l"))
     session = core.session()
     for handle, queue in enumerate("ab"):
@@ -95,7 +95,7 @@ def test_dead_letters_of_a_key_come_in_the_order_in_which_their_messages_came_ba
 ) -> None:
     monkeypatch.setattr(deciding, "DEAD_PER_RECORD_MAX", 2)
     monkeypatch.setattr(deciding, "DEAD_PER_TURN", 1)
-    core = Driver()
+    core = DeadLettersDriver()
     core.bounded("q", 1)
     core.change(declare("graveyard"), bind("q", "k"), bind("graveyard", "dead"))
     session = core.session()

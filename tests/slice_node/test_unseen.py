@@ -10,27 +10,27 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import QUEUES_PER_ATTACH_MAX
 
 from .core_driver import bind, declare, drop, publish
-from .nacks_driver import TIMEOUT_MS, Driver
+from .nacks_driver import TIMEOUT_MS, NacksDriver
 from .unsent_steps import attached, declared, leave
 
 
 @pytest.fixture
-def core() -> Driver:
-    core = Driver()
+def core() -> NacksDriver:
+    core = NacksDriver()
     core.change(declare("dead"), bind("dead", "dead"))
     declared(core, "q", max_deliveries=2)
     core.change(bind("q", "k"), *[publish("k", b"x")] * 5)
     return core
 
 
-def give_back(core: Driver, session: Session, low: int, to: int, *stop: int) -> None:
+def give_back(core: NacksDriver, session: Session, low: int, to: int, *stop: int) -> None:
     ack = wire.Ack(key=b"k", low=low, to=to, handles=[1])
     core.frame(session, wire.Nacks(messages=[ack], unseen=True, stop=stop))
     core.pump()
     core.settle()
 
 
-def test_what_no_program_was_given_counts_no_delivery(core: Driver) -> None:
+def test_what_no_program_was_given_counts_no_delivery(core: NacksDriver) -> None:
     for _ in range(5):
         session = attached(core)
         assert core.times(session) == [(offset, 0) for offset in range(1, 6)]
@@ -40,7 +40,7 @@ def test_what_no_program_was_given_counts_no_delivery(core: Driver) -> None:
     assert core.take(attached(core, "dead")) == []
 
 
-def test_it_keeps_the_count_that_it_had(core: Driver) -> None:
+def test_it_keeps_the_count_that_it_had(core: NacksDriver) -> None:
     session = attached(core)
     core.take(session)
     core.nack(session, 2, 4)
@@ -55,7 +55,7 @@ def test_it_keeps_the_count_that_it_had(core: Driver) -> None:
     assert len(core.take(attached(core, "dead"))) == 1, "2 deliveries that count; those between did not"
 
 
-def test_others_get_what_a_stopped_handle_gives_back_and_it_keeps_the_rest(core: Driver) -> None:
+def test_others_get_what_a_stopped_handle_gives_back_and_it_keeps_the_rest(core: NacksDriver) -> None:
     session = attached(core)
     core.take(session)
     other = attached(core)
@@ -74,7 +74,7 @@ def test_others_get_what_a_stopped_handle_gives_back_and_it_keeps_the_rest(core:
     assert found == [(3, 1), (4, 1), (5, 1), (6, 1)], "acks of what is out take effect after a stop"
 
 
-def test_it_is_given_again_with_a_new_ack_timeout(core: Driver) -> None:
+def test_it_is_given_again_with_a_new_ack_timeout(core: NacksDriver) -> None:
     declared(core, "timed", ack_timeout_ms=TIMEOUT_MS)
     core.change(bind("timed", "t"), publish("t", b"x"))
     session = attached(core, "timed")
@@ -88,7 +88,7 @@ def test_it_is_given_again_with_a_new_ack_timeout(core: Driver) -> None:
     assert core.times(session) == [(1, 1)]
 
 
-def test_a_stop_lasts_over_a_new_life_of_the_queue_and_ends_with_an_attach(core: Driver) -> None:
+def test_a_stop_lasts_over_a_new_life_of_the_queue_and_ends_with_an_attach(core: NacksDriver) -> None:
     session = attached(core)
     core.take(session)
     core.frame(session, wire.Nacks(stop=[1, 77]))
@@ -102,7 +102,7 @@ def test_a_stop_lasts_over_a_new_life_of_the_queue_and_ends_with_an_attach(core:
     assert [offset for offset, _ in core.times(session)] == [6]
 
 
-def test_bad_frames_are_refused_whole(core: Driver) -> None:
+def test_bad_frames_are_refused_whole(core: NacksDriver) -> None:
     session = attached(core)
     core.take(session)
     named = wire.Ack(key=b"k", low=1, to=6, handles=[1])

@@ -11,25 +11,25 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import PUMP_TURN_HANDLES
 
 from .core_driver import bind, declare, publish, purge, unbind
-from .nacks_driver import TIMEOUT_MS, Driver
+from .nacks_driver import TIMEOUT_MS, NacksDriver
 from .unsent_steps import attached, declared, leave
 
 
 @pytest.fixture
-def core() -> Driver:
-    core = Driver()
+def core() -> NacksDriver:
+    core = NacksDriver()
     core.change(declare("dead"), bind("dead", "dead"))
     return core
 
 
-def sent(core: Driver, session: Session) -> list[tuple[int, int]]:
+def sent(core: NacksDriver, session: Session) -> list[tuple[int, int]]:
     """What the transport takes in one go: offset and `redelivered`."""
     taken = core.dispatcher.take(session, 1)
     core.dispatcher.sent(session, taken.cost_bytes)
     return [(offset, one.redelivered) for one in taken.deliveries for offset in range(one.low, one.to)]
 
 
-def test_what_a_session_never_got_counts_as_never_delivered(core: Driver) -> None:
+def test_what_a_session_never_got_counts_as_never_delivered(core: NacksDriver) -> None:
     declared(core, "q")
     core.change(bind("q", "k"), *[publish("k", b"x")] * 5)
     for _ in range(4):
@@ -39,7 +39,7 @@ def test_what_a_session_never_got_counts_as_never_delivered(core: Driver) -> Non
     assert core.take(attached(core, "dead")) == []
 
 
-def test_of_what_a_session_had_only_what_was_sent_counts(core: Driver) -> None:
+def test_of_what_a_session_had_only_what_was_sent_counts(core: NacksDriver) -> None:
     declared(core, "q", max_deliveries=2)
     core.change(bind("q", "k"), *[publish("k", b"x")] * 4)
     for n in range(2):
@@ -51,7 +51,7 @@ def test_of_what_a_session_had_only_what_was_sent_counts(core: Driver) -> None:
     core.check()
 
 
-def test_a_queue_that_is_detached_before_its_parcels_leave_counts_none(core: Driver) -> None:
+def test_a_queue_that_is_detached_before_its_parcels_leave_counts_none(core: NacksDriver) -> None:
     """The session goes on, and what is detached is taken out of its parcels before the rest is sent."""
     declared(core, "q", "other")
     core.change(bind("q", "k"), bind("other", "k"), publish("k", b"x", b"y"))
@@ -66,7 +66,7 @@ def test_a_queue_that_is_detached_before_its_parcels_leave_counts_none(core: Dri
     assert core.times(attached(core)) == [(1, 0), (2, 0)]
 
 
-def test_a_large_queue_that_is_detached_in_turns_counts_none(core: Driver) -> None:
+def test_a_large_queue_that_is_detached_in_turns_counts_none(core: NacksDriver) -> None:
     """Its parcels are taken out before all of its bindings were looked at."""
     keys = [f"k{number}" for number in range(3 * PUMP_TURN_HANDLES)]
     declared(core, "q", "other")
@@ -84,7 +84,7 @@ def test_a_large_queue_that_is_detached_in_turns_counts_none(core: Driver) -> No
     assert set(core.times(attached(core))) == {(1, 0)}
 
 
-def test_a_nack_of_what_was_not_sent_changes_nothing(core: Driver) -> None:
+def test_a_nack_of_what_was_not_sent_changes_nothing(core: NacksDriver) -> None:
     declared(core, "q", max_deliveries=2)
     core.change(bind("q", "k"), *[publish("k", b"x")] * 3)
     session = attached(core)
@@ -95,7 +95,7 @@ def test_a_nack_of_what_was_not_sent_changes_nothing(core: Driver) -> None:
 
 
 @pytest.mark.parametrize("max_deliveries", [0, 2])
-def test_an_ack_timeout_begins_when_a_message_is_sent(core: Driver, max_deliveries: int) -> None:
+def test_an_ack_timeout_begins_when_a_message_is_sent(core: NacksDriver, max_deliveries: int) -> None:
     declared(core, "q", ack_timeout_ms=TIMEOUT_MS, max_deliveries=max_deliveries)
     core.change(bind("q", "k"), publish("k", b"x"))
     session = attached(core)
@@ -107,7 +107,7 @@ def test_an_ack_timeout_begins_when_a_message_is_sent(core: Driver, max_deliveri
     assert core.times(session) == [(1, 1)]
 
 
-def test_what_waits_for_a_session_that_does_not_read_goes_to_another_uncounted(core: Driver) -> None:
+def test_what_waits_for_a_session_that_does_not_read_goes_to_another_uncounted(core: NacksDriver) -> None:
     declared(core, "q", ack_timeout_ms=TIMEOUT_MS, max_deliveries=1)
     core.change(bind("q", "k"), *[publish("k", b"x")] * 3)
     hung = attached(core)
@@ -123,7 +123,7 @@ def test_what_waits_for_a_session_that_does_not_read_goes_to_another_uncounted(c
     core.check()
 
 
-def test_a_session_that_never_reads_does_not_pile_up_what_comes_back(core: Driver) -> None:
+def test_a_session_that_never_reads_does_not_pile_up_what_comes_back(core: NacksDriver) -> None:
     declared(core, "q", ack_timeout_ms=TIMEOUT_MS)
     core.change(bind("q", "k", "l"), publish("k", *[b"x"] * 10), publish("l", b"y"))
     session = attached(core)
@@ -139,7 +139,7 @@ def test_a_session_that_never_reads_does_not_pile_up_what_comes_back(core: Drive
 
 
 @pytest.mark.parametrize("change", [purge("q"), unbind("q", "k", discard=True)])
-def test_a_backlog_that_goes_while_it_waits_for_a_session_leaves_nothing(core: Driver, change: wire.Step) -> None:
+def test_a_backlog_that_goes_while_it_waits_for_a_session_leaves_nothing(core: NacksDriver, change: wire.Step) -> None:
     declared(core, "q", ack_timeout_ms=TIMEOUT_MS)
     core.change(bind("q", "k"), publish("k", b"x", b"y"))
     session = attached(core)
@@ -151,7 +151,7 @@ def test_a_backlog_that_goes_while_it_waits_for_a_session_leaves_nothing(core: D
     core.check()
 
 
-def test_leases_of_many_keys_end_in_turns(core: Driver) -> None:
+def test_leases_of_many_keys_end_in_turns(core: NacksDriver) -> None:
     keys = [f"k{number}" for number in range(3 * PUMP_TURN_HANDLES)]
     declared(core, "q", ack_timeout_ms=TIMEOUT_MS, max_deliveries=0)
     core.change_all(bind("q", key) for key in keys)
@@ -171,7 +171,7 @@ def test_leases_of_many_keys_end_in_turns(core: Driver) -> None:
     assert len(core.times(session)) == len(keys)
 
 
-def timed_streams(core: Driver, messages: int, every_ms: int = 0) -> Session:
+def timed_streams(core: NacksDriver, messages: int, every_ms: int = 0) -> Session:
     """A session that reads nothing; its queue's messages come one by one."""
     declared(core, "q", ack_timeout_ms=TIMEOUT_MS, max_deliveries=0)
     core.change(bind("q", "k"))
@@ -183,13 +183,13 @@ def timed_streams(core: Driver, messages: int, every_ms: int = 0) -> Session:
     return session
 
 
-def test_the_only_consumer_gets_what_was_taken_back_in_order(core: Driver) -> None:
+def test_the_only_consumer_gets_what_was_taken_back_in_order(core: NacksDriver) -> None:
     session = timed_streams(core, 20, every_ms=TIMEOUT_MS // 10)
     assert core.times(session) == [(offset, 0) for offset in range(1, 21)]
 
 
 def test_a_session_that_reads_while_it_is_taken_back_gets_it_in_order(
-    core: Driver, monkeypatch: pytest.MonkeyPatch
+    core: NacksDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timeouts, "WITHDRAWN_PER_STEP", 3)
     session = timed_streams(core, 20, every_ms=50)
@@ -205,7 +205,7 @@ def test_a_session_that_reads_while_it_is_taken_back_gets_it_in_order(
 
 
 def test_a_session_that_reads_between_two_steps_of_taking_back_gets_it_in_order(
-    core: Driver, monkeypatch: pytest.MonkeyPatch
+    core: NacksDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It gets nothing new until all of it is back: what came later would come first."""
     monkeypatch.setattr(timeouts, "WITHDRAWN_PER_STEP", 3)
@@ -225,7 +225,7 @@ def test_a_session_that_reads_between_two_steps_of_taking_back_gets_it_in_order(
     assert len(got) > 20 and got == [(offset, 0) for offset in range(1, len(got) + 1)]
 
 
-def test_taking_back_stops_within_a_stream_and_is_not_repeated(core: Driver) -> None:
+def test_taking_back_stops_within_a_stream_and_is_not_repeated(core: NacksDriver) -> None:
     """Neighbouring offsets are one stretch: what counts is their parcels."""
     declared(core, "q", ack_timeout_ms=TIMEOUT_MS, max_deliveries=0)
     core.change(bind("q", "k"))
@@ -252,7 +252,7 @@ def test_taking_back_stops_within_a_stream_and_is_not_repeated(core: Driver) -> 
     assert len(core.times(session)) == 4 * PUMP_TURN_HANDLES
 
 
-def test_what_was_taken_back_is_there_for_a_pull_and_for_a_session_that_comes(core: Driver) -> None:
+def test_what_was_taken_back_is_there_for_a_pull_and_for_a_session_that_comes(core: NacksDriver) -> None:
     hung = timed_streams(core, 4)
     core.wait(TIMEOUT_MS + 200)
     assert [one.low for one in core.pull(core.session(), "q", 2)] == [1, 2]
@@ -264,7 +264,9 @@ def test_what_was_taken_back_is_there_for_a_pull_and_for_a_session_that_comes(co
     assert {offset for offset, _ in core.times(hung)} >= {3, 4, 5, 6}, "it reads again"
 
 
-def test_a_session_that_ends_while_it_is_taken_back_counts_none(core: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_that_ends_while_it_is_taken_back_counts_none(
+    core: NacksDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(timeouts, "WITHDRAWN_PER_STEP", 3)
     for detaches in (False, True):
         core.restart()
@@ -283,7 +285,7 @@ def test_a_session_that_ends_while_it_is_taken_back_counts_none(core: Driver, mo
     core.check()
 
 
-def test_a_pause_that_nothing_would_end_is_found_and_ended(core: Driver) -> None:
+def test_a_pause_that_nothing_would_end_is_found_and_ended(core: NacksDriver) -> None:
     """The check of silence took a paused attachment for one whose window is full."""
     declared(core, "q", ack_timeout_ms=TIMEOUT_MS)
     core.change(bind("q", "k"))

@@ -92,7 +92,7 @@ async def other_walks(session: RawSession, calls: list[Call]) -> dict[str, list[
 
 async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(WAIT_S):
-        while not is_so():
+        while not is_so():  # noqa: ASYNC110 - the node's doing
             await asyncio.sleep(0.01)
 
 

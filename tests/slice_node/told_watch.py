@@ -17,7 +17,7 @@ OFFLINE = wire.MEMBER_CHANGE_OFFLINE
 Told = tuple[wire.MemberChange.ValueType, str]
 
 
-class Driver(Protocol):
+class WatchDriver(Protocol):
     """Drives the node whose watches these are."""
 
     @property
@@ -33,7 +33,7 @@ class ToldWatch:
 
     def __init__(
         self,
-        core: Driver,
+        core: WatchDriver,
         *,
         key: str | None = None,
         prefix: str | None = None,

@@ -6,10 +6,10 @@ from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch.sessions import Session
 
-from .nacks_driver import Driver
+from .nacks_driver import NacksDriver
 
 
-def declared(core: Driver, *queues: str, ack_timeout_ms: int = 0, max_deliveries: int = 3) -> None:
+def declared(core: NacksDriver, *queues: str, ack_timeout_ms: int = 0, max_deliveries: int = 3) -> None:
     step = wire.Declares(queues=[queue.encode() for queue in queues])
     options = QueueOptions(ack_timeout_ms=ack_timeout_ms, max_deliveries=max_deliveries)
     if max_deliveries:
@@ -18,14 +18,14 @@ def declared(core: Driver, *queues: str, ack_timeout_ms: int = 0, max_deliveries
     core.change(wire.Step(declares=step))
 
 
-def attached(core: Driver, queue: str = "q", handle: int = 1) -> Session:
+def attached(core: NacksDriver, queue: str = "q", handle: int = 1) -> Session:
     session = core.session()
     assert core.attach(session, queue, handle=handle)
     core.pump()
     return session
 
 
-def leave(core: Driver, session: Session) -> None:
+def leave(core: NacksDriver, session: Session) -> None:
     core.dispatcher.close(session)
     core.pump()
     core.settle()
