@@ -386,14 +386,14 @@ class Node:
 
     def expire(self) -> None:
         """Ends the leases that are over."""
-        leases = self.node.puller.leases
+        leases = self.node.dispatcher.registry.leases
         leases.begin_open(self.now_ms)
         ending = [
             lease for until_ms, _, lease in leases._heap if until_ms <= self.now_ms and lease.until_ms == until_ms
         ]
         over: set[object] = {lease for lease in ending if not lease.parcel}
         self._check_ack_timeouts(set(ending))
-        timeouts = self.node.puller.timeouts
+        timeouts = self.node.dispatcher.registry.timeouts
         timeouts.tick(self.now_ms)
         while timeouts.ending:
             timeouts.turn(1)

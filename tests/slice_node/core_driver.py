@@ -196,7 +196,7 @@ class CoreDriver:
 
     def end_leases(self) -> None:
         """Those that are over."""
-        timeouts = self.puller.timeouts
+        timeouts = self.dispatcher.registry.timeouts
         timeouts.tick(self.now_ms)
         while timeouts.ending:
             timeouts.turn(1)

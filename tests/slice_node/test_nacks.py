@@ -343,4 +343,4 @@ def test_a_queue_without_an_ack_timeout_gives_nothing_again(core: NacksDriver) -
     core.change(publish("k", b"a"))
     assert len(core.times(session)) == 1
     core.wait(100 * TIMEOUT_MS)
-    assert core.times(other) == [] and not len(core.puller.leases)
+    assert core.times(other) == [] and not len(core.dispatcher.registry.leases)

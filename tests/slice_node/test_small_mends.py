@@ -45,7 +45,7 @@ def test_leases_of_acked_pulls_do_not_pile_up() -> None:
         (delivery,) = core.pull(puller, "q", 1, lease_ms=HOUR_MS)
         core.dispatcher.ack(puller.pullers[queue_id], key_id[ID], delivery.low, delivery.to)
         core.flush()
-    assert len(core.puller.leases) <= LEASES_ENDED_KEPT + 1
+    assert len(core.dispatcher.registry.leases) <= LEASES_ENDED_KEPT + 1
 
 
 async def test_a_lease_is_an_hour_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

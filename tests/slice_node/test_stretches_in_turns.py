@@ -78,7 +78,7 @@ def test_a_timeout_takes_back_in_steps() -> None:
     session = many_keys(core, declare("other"))
     core.now_ms += TIMEOUT_MS + 100
     session.close()  # It is given nothing again.
-    found = steps(core, session, lambda: core.puller.timeouts.tick(core.now_ms))
+    found = steps(core, session, lambda: core.dispatcher.registry.timeouts.tick(core.now_ms))
     assert max(found) < PUMP_TURN_HANDLES + EACH and sum(found) == EACH * 12
 
 
@@ -107,10 +107,10 @@ def test_a_lease_does_not_wait_for_the_leases_of_another_session() -> None:
     puller = core.session()
     assert len(core.pull(puller, "honest", 1, lease_ms=TIMEOUT_MS + 50)) == 1
     core.now_ms += TIMEOUT_MS + 100
-    core.puller.timeouts.tick(core.now_ms)
+    core.dispatcher.registry.timeouts.tick(core.now_ms)
     before = session.owed
     assert before == len(crowd)
-    core.puller.timeouts.turn(PUMP_TURN_HANDLES)
+    core.dispatcher.registry.timeouts.turn(PUMP_TURN_HANDLES)
     assert puller.owed == 0 and before - 50 <= session.owed < before
     core.settle()
     assert len(core.pull(puller, "honest", 1)) == 1

@@ -147,7 +147,7 @@ def test_a_backlog_that_goes_while_it_waits_for_a_session_leaves_nothing(core: N
     core.wait(3 * TIMEOUT_MS)
     leave(core, session)
     assert core.times(attached(core)) == []
-    assert not core.puller.timeouts.ending
+    assert not core.dispatcher.registry.timeouts.ending
     core.check()
 
 
@@ -165,7 +165,7 @@ def test_leases_of_many_keys_end_in_turns(core: NacksDriver) -> None:
     core.node.tick(core.now_ms, core.wall_ms)
     attachment = session.attachments[1]
     assert attachment.messages == len(keys), "a tick only lines the lease up"
-    core.puller.timeouts.turn(10)
+    core.dispatcher.registry.timeouts.turn(10)
     assert attachment.messages == len(keys) - 10
     core.settle()
     assert len(core.times(session)) == len(keys)
@@ -196,8 +196,8 @@ def test_a_session_that_reads_while_it_is_taken_back_gets_it_in_order(
     core.now_ms += TIMEOUT_MS + 100
     core.node.tick(core.now_ms, core.wall_ms)
     got = []
-    while core.puller.timeouts.ending:
-        core.puller.timeouts.turn(1)
+    while core.dispatcher.registry.timeouts.ending:
+        core.dispatcher.registry.timeouts.turn(1)
         got += sent(core, session)
         core.change(publish("k", b"y"))
     got += core.times(session)
@@ -213,13 +213,13 @@ def test_a_session_that_reads_between_two_steps_of_taking_back_gets_it_in_order(
     core.now_ms += TIMEOUT_MS + 100
     core.node.tick(core.now_ms, core.wall_ms)
     got = []
-    while core.puller.timeouts.ending:
-        core.puller.timeouts.turn(1)
+    while core.dispatcher.registry.timeouts.ending:
+        core.dispatcher.registry.timeouts.turn(1)
         got += sent(core, session)
         core.dispatcher.reads(session)
         core.change(publish("k", b"y"))
         for kind, step in core.dispatcher._pump._kinds:
-            while kind and kind is not core.puller.timeouts.ending:
+            while kind and kind is not core.dispatcher.registry.timeouts.ending:
                 step()
     got += core.times(session)
     assert len(got) > 20 and got == [(offset, 0) for offset in range(1, len(got) + 1)]
@@ -235,12 +235,12 @@ def test_taking_back_stops_within_a_stream_and_is_not_repeated(core: NacksDriver
     core.pump()
     core.wait(TIMEOUT_MS - 100)
     before = len(session.waiting)
-    while not core.puller.timeouts.ending:
+    while not core.dispatcher.registry.timeouts.ending:
         core.now_ms += 100
         core.node.tick(core.now_ms, core.wall_ms)
     turns = 0
-    while core.puller.timeouts.ending:
-        core.puller.timeouts.turn(PUMP_TURN_HANDLES)
+    while core.dispatcher.registry.timeouts.ending:
+        core.dispatcher.registry.timeouts.turn(PUMP_TURN_HANDLES)
         assert before - len(session.waiting) <= PUMP_TURN_HANDLES + 100
         before, turns = len(session.waiting), turns + 1
     core.pump()
@@ -274,9 +274,9 @@ def test_a_session_that_ends_while_it_is_taken_back_counts_none(
         core.wait(100)
         core.now_ms += TIMEOUT_MS + 100
         core.node.tick(core.now_ms, core.wall_ms)
-        core.puller.timeouts.turn(1)
-        core.puller.timeouts.turn(1)
-        assert core.puller.timeouts.ending and 0 < len(session.waiting) < 10
+        core.dispatcher.registry.timeouts.turn(1)
+        core.dispatcher.registry.timeouts.turn(1)
+        assert core.dispatcher.registry.timeouts.ending and 0 < len(session.waiting) < 10
         if detaches:
             core.dispatcher.detach(session, 1)
         leave(core, session)

@@ -83,6 +83,12 @@ class Dispatcher:
         """See Registry.tell_time."""
         self.registry.tell_time(wall_ms)
 
+    def tick(self, now_ms: int) -> None:
+        """Begins the time of leases of what was sent, ends leases that are over, and delays."""
+        self.registry.leases.begin_open(now_ms)
+        self.registry.timeouts.tick(now_ms)
+        self.registry.returns.tick(now_ms)
+
     def tell_presence(self, presence: Presence | None) -> None:
         """See Registry.tell_presence."""
         self.registry.tell_presence(presence)

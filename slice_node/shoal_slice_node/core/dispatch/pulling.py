@@ -43,9 +43,7 @@ class Puller:
     def __init__(self, state: State, dispatcher: Dispatcher) -> None:
         self._state = state
         self._dispatcher = dispatcher
-        self.leases = dispatcher.registry.leases
-        self.returns = dispatcher.registry.returns
-        self.timeouts = dispatcher.registry.timeouts
+        self._leases = dispatcher.registry.leases
 
     def pull(
         self, session: Session, queue_id: bytes, terms: PullTerms, now_ms: int
@@ -85,7 +83,7 @@ class Puller:
             self._dispatcher.acks.was_told(attachment, key_id, first, to)
         self._state.counters.deliveries += sum(parcel.to - parcel.low for parcel in parcels if not parcel.is_gap)
         if lease is not None and lease.messages:
-            self.leases.add(lease)
+            self._leases.add(lease)
         if not attachment.messages:
             self._dispatcher.registry.end_pull(attachment)
             self._dispatcher.registry.forget_if_idle(feed)

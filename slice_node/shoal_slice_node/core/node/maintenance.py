@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from shoal_contract.errors import ShoalError
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.background.job import Job
-from shoal_slice_node.core.dispatch.pulling import Puller
+from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.limits import ACK_FLUSH_MS
 from shoal_slice_node.core.node.ack_flush import AckFlush
 from shoal_slice_node.core.node.commit import Commit, Item
@@ -21,12 +21,13 @@ class Maintenance:
     """Does the leader's own work. Each job has at most one record under way. What a record could not do, because the
     disk was full, is looked for again. `now_ms`: the time that was told last, of a clock that never goes back."""
 
-    def __init__(self, commit: Commit, acks: AckFlush, puller: Puller, jobs: Sequence[Job], now_ms: int) -> None:
+    def __init__(
+        self, commit: Commit, acks: AckFlush, dispatcher: Dispatcher, jobs: Sequence[Job], now_ms: int
+    ) -> None:
         self.now_ms = now_ms
         self._commit = commit
         self._acks = acks
-        self._puller = puller
-        self._returns = puller.returns
+        self._dispatcher = dispatcher
         self._jobs = {job.name: job for job in jobs}
         self._under_way: set[str] = set()
         self._next_acks_ms = 0
@@ -38,9 +39,7 @@ class Maintenance:
         if self._acks.under_way or now_ms >= self._next_acks_ms:
             self._next_acks_ms = now_ms + ACK_FLUSH_MS
             self._flushing = True
-        self._puller.leases.begin_open(now_ms)
-        self._puller.timeouts.tick(now_ms)
-        self._returns.tick(now_ms)
+        self._dispatcher.tick(now_ms)
         for name in self._jobs:
             self.do(name)
 

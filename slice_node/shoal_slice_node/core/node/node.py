@@ -76,7 +76,7 @@ class Node:
             DueJob(self.due),
             ForgetProducersJob(IdleProducers(engine.state, PRODUCER_IDLE_MS)),
         )
-        self.maintenance = Maintenance(self.commit, self.acks, self.puller, jobs, now_ms)
+        self.maintenance = Maintenance(self.commit, self.acks, self.dispatcher, jobs, now_ms)
         self.dispatcher.transients.begin(now_ms)
         self.dispatcher.farewells.begin(now_ms)
         self._sessions = 0
