@@ -38,12 +38,12 @@ class Lease:
         self._keeper = LeaseKeeper(connection, lease, ttl_s, ends_s, self._loop_lives, self._on_keeper_end)
 
     @property
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         """Returns the seconds that the lease surely lives; 0 when lost. Any thread may ask, at any time.
 
         Ask before each step that needs the lease: callbacks come late.
         """
-        return self._keeper.left_s
+        return self._keeper.remaining_s
 
     async def revoke(self) -> None:
         """Ends the lease at once, with its keys. `on_loss` is not called. If etcd is away, the lease ends by itself."""

@@ -56,7 +56,7 @@ class LeaseKeeper:
         self._thread.start()
 
     @property
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         """Returns the seconds that the lease surely lives; 0 once lost or stopped. Takes no lock: any thread may ask at
         any time."""
         return 0.0 if self._stopped.is_set() else max(0.0, self._ends_s - now_s())
@@ -81,8 +81,8 @@ class LeaseKeeper:
 
     def _keep(self) -> bool:
         """Returns whether the lease is lost; False: it was no longer wanted."""
-        while left_s := self.left_s:
-            self._stopped.wait(min(self._ttl_s / limits.LEASE_BEATS, left_s))
+        while remaining_s := self.remaining_s:
+            self._stopped.wait(min(self._ttl_s / limits.LEASE_BEATS, remaining_s))
             if not self._wanted():
                 return False
             self._renew()
@@ -98,25 +98,25 @@ class LeaseKeeper:
     def _renew(self) -> None:
         """Tries one endpoint after the other until the lease is renewed, over, or no longer wanted."""
         pause_s = limits.PAUSE_S_MIN
-        while self.left_s and self._wanted():
+        while self.remaining_s and self._wanted():
             for _ in range(self._connection.endpoints):
                 if self._renewed():
                     return
-            self._stopped.wait(min(pause_s, self.left_s))
+            self._stopped.wait(min(pause_s, self.remaining_s))
             pause_s = min(2 * pause_s, limits.LEASE_PAUSE_S_MAX)
 
     def _renewed(self) -> bool:
         """Tries once. Returns True also if the lease is over and there is nothing more to try."""
         asked_s = now_s()
-        if not (left_s := self.left_s):
+        if not (remaining_s := self.remaining_s):
             return True
         try:
-            ttl_s = self._connection.renew(self._lease, min(left_s, self._patience_s()))
+            ttl_s = self._connection.renew(self._lease, min(remaining_s, self._patience_s()))
         except Exception as error:
             # Not even a bug may end the thread: then nothing would report that the lease is lost.
             self._complain(error)
             return False
-        if self.left_s:  # A lease that was over stays over: its owner may have been told.
+        if self.remaining_s:  # A lease that was over stays over: its owner may have been told.
             self._ends_s = asked_s + ttl_s if ttl_s else 0.0
         if self._complained:
             self._complained = False
@@ -136,7 +136,7 @@ class LeaseKeeper:
         expected = isinstance(error, ShoalError)
         _log.warning(
             "lease %x could not be renewed: %s. It is tried again until the lease ends, in %.1f s",
-            *(self._lease, error, self.left_s),
+            *(self._lease, error, self.remaining_s),
             exc_info=not expected,
         )
 

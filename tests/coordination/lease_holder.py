@@ -88,7 +88,7 @@ async def _hold(endpoint: str, ttl_s: int) -> str:
             return command
         if more:
             _block(command, float(more[0]))
-        _say(lease.left_s)
+        _say(lease.remaining_s)
 
 
 def _main() -> None:

@@ -34,13 +34,13 @@ async def test_a_kept_lease_outlives_its_time_to_live(client: EtcdClient, prefix
     await client.put(prefix, b"x", lease=lease.id)
     until = time.monotonic() + 5
     while time.monotonic() < until:
-        assert 0 < lease.left_s <= TTL_S
+        assert 0 < lease.remaining_s <= TTL_S
         assert await client.get(prefix) is not None
         await asyncio.sleep(0.05)
     assert not lost.is_set()
     await lease.revoke()
     assert await client.get(prefix) is None
-    assert lease.left_s == 0
+    assert lease.remaining_s == 0
     assert not lost.is_set()
 
 
@@ -59,7 +59,7 @@ async def test_a_lease_revoked_by_another_is_known_to_be_lost(client: EtcdClient
     await client.revoke_lease(lease.id)
     async with asyncio.timeout(WAIT_S):
         await lost.wait()
-    assert lease.left_s == 0
+    assert lease.remaining_s == 0
 
 
 @pytest.mark.parametrize("silence", [signal.SIGSTOP, signal.SIGKILL], ids=["stopped", "killed"])
@@ -71,12 +71,12 @@ async def test_a_lease_is_lost_here_when_etcd_is_away_for_its_time(etcd: LocalEt
         os.kill(etcd.pid, silence)
         away_s = time.monotonic()
         async with asyncio.timeout(WAIT_S):
-            while lease.left_s:  # noqa: ASYNC110 - a clock has no event
+            while lease.remaining_s:  # noqa: ASYNC110 - a clock has no event
                 await asyncio.sleep(0.01)
             assert time.monotonic() - away_s <= 3.5
             while not lost:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
-        assert lease.left_s == 0
+        assert lease.remaining_s == 0
         if silence is signal.SIGSTOP:
             os.kill(etcd.pid, signal.SIGCONT)
         await lease.revoke()
@@ -90,9 +90,9 @@ async def test_a_short_absence_of_etcd_does_not_lose_a_lease(etcd: LocalEtcd) ->
         await client.put(b"k", b"x", lease=lease.id)
         await etcd.kill()
         await etcd.start()
-        before_s = lease.left_s
+        before_s = lease.remaining_s
         async with asyncio.timeout(WAIT_S):
-            while lease.left_s <= before_s:  # noqa: ASYNC110 - grows with a renewal only; a clock has no event
+            while lease.remaining_s <= before_s:  # noqa: ASYNC110 - grows with a renewal only; a clock has no event
                 await asyncio.sleep(0.02)
         assert not lost.is_set()
         assert await client.get(b"k") is not None
@@ -108,7 +108,7 @@ async def test_a_lease_is_kept_by_another_endpoint_when_one_is_dead(shared_etcd:
         while time.monotonic() < until:
             assert await client.get(prefix) is not None
             await asyncio.sleep(0.05)
-        assert lease.left_s > 0
+        assert lease.remaining_s > 0
         await lease.revoke()
 
 
@@ -127,7 +127,7 @@ async def test_an_end_leaves_no_thread_even_when_etcd_is_silent(etcd: LocalEtcd,
         os.kill(etcd.pid, signal.SIGSTOP)
         try:
             async with asyncio.timeout(WAIT_S):
-                while lease.left_s > 5.8:  # noqa: ASYNC110 - by then the renewal, due at 6, has been sent
+                while lease.remaining_s > 5.8:  # noqa: ASYNC110 - by then the renewal, due at 6, has been sent
                     await asyncio.sleep(0.01)
             ending = asyncio.ensure_future(lease.abandon() if how == "abandon" else lease.revoke())
             began_s = time.monotonic()
@@ -135,7 +135,7 @@ async def test_an_end_leaves_no_thread_even_when_etcd_is_silent(etcd: LocalEtcd,
                 while keeper.is_alive():  # noqa: ASYNC110 - a thread has no event here
                     await asyncio.sleep(0.01)
             assert time.monotonic() - began_s < 2, "it waited for the call's end"
-            assert lease.left_s == 0
+            assert lease.remaining_s == 0
         finally:
             os.kill(etcd.pid, signal.SIGCONT)
         await ending

@@ -87,7 +87,7 @@ async def test_new_certificates_are_used_by_calls_and_leases_without_a_restart(
         mount(second, mounted)
         await restart(etcd, second)
         await client.put(b"k", b"2")
-        await renewed(lambda: lease.left_s, lease.left_s)
+        await renewed(lambda: lease.remaining_s, lease.remaining_s)
         assert not lost.is_set()
         await lease.revoke()
     await etcd.stop()

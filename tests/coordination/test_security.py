@@ -146,9 +146,9 @@ async def test_a_password_in_a_file_is_read_at_each_login(guarded: LocalEtcd, tm
         change = ("--user=root:secret", "user", "passwd", "--interactive=false", "root")
         await run_etcdctl(guarded, *change, said=b"newer\n")
         await client.put(b"/open/a", b"y")
-        before_s = lease.left_s
+        before_s = lease.remaining_s
         async with asyncio.timeout(WAIT_S):
-            while lease.left_s <= before_s:  # noqa: ASYNC110 - a clock has no event
+            while lease.remaining_s <= before_s:  # noqa: ASYNC110 - a clock has no event
                 await asyncio.sleep(0.02)
         assert not lost.is_set()
         await lease.revoke()

@@ -68,7 +68,7 @@ class TestSeat:
         known.set()
         await asyncio.get_running_loop().create_future()
 
-    async def leave(self, noted_lsn: int | None) -> None:
+    async def resign(self, noted_lsn: int | None) -> None:
         self.noted.append(noted_lsn)
 
     def depose(self) -> None:

@@ -34,7 +34,7 @@ def test_answers_that_are_not_read_stop_their_session() -> None:
 def test_where_the_share_is_full_a_session_goes_on_frame_by_frame() -> None:
     room = AnswerRoom(0)
     other, answers = answers_of(room), answers_of(room)
-    while room.share.left_bytes > 0:
+    while room.share.free_bytes > 0:
         other.add(LARGE, 1)
     small = wire.Answer(sequence=1)
     for _ in range(3):
@@ -57,7 +57,7 @@ def test_a_large_answer_fills_what_was_reserved_for_it() -> None:
     answer, keep = answers.large(128)
     answers.expect(128)
     room.reserve(keep, "session")
-    assert room.share.left_bytes == 0
+    assert room.share.free_bytes == 0
     answer(LARGE)
     assert room.share.used_bytes == LARGE.ByteSize()
     answers.take(wire.SessionResponse(), 1 << 30)

@@ -49,7 +49,7 @@ def test_what_a_replaced_handle_frees_counts_as_room() -> None:
     session = core.session()
     for name in "xxyx":
         core.attach(session, name, 1)
-        assert core.dispatcher.shares.attached.left_bytes == 0
+        assert core.dispatcher.shares.attached.free_bytes == 0
     with pytest.raises(ResourceExhausted, match="memory of attached queues"):
         core.attach(session, "z", 1)
     core.change(publish("1x", b"of x"))

@@ -47,7 +47,7 @@ def test_answers_wait_for_room_in_their_order_and_give_back_what_they_do_not_nee
     given: list[Reservation] = []
     for number in range(5):
         room.reserve(given.append, number)
-    assert len(given) == 3 and room.share.left_bytes == 0
+    assert len(given) == 3 and room.share.free_bytes == 0
     given[0].settle(1000)
     assert len(given) == 3, "there is not room for a largest one yet"
     given[1].release()
@@ -181,7 +181,7 @@ def test_attached_queues_are_refused_when_their_share_is_full_and_counted_to_not
     session, other = core.session(), core.session()
     core.attach(session, "q", 1)
     core.attach(session, "r", 2)
-    assert share.left_bytes == 0
+    assert share.free_bytes == 0
     for name in ("q", "r", "not there"):
         with pytest.raises(ResourceExhausted, match="memory of attached queues"):
             core.attach(other, name, 3)

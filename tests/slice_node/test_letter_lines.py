@@ -54,7 +54,7 @@ def test_a_line_without_letters_is_forgotten() -> None:
     lines.add(b"a", "1")
     lines.add(b"b", "2")
     assert taken(lines, 0) == ["1", "2"]
-    lines.left_out(b"a")
+    lines.ended(b"a")
     lines.failed(b"b", "2", 0)
     assert taken(lines, LETTER_AGAIN_MS) == ["2"]
     lines.succeeded(b"b")

@@ -88,7 +88,7 @@ async def test_others_do_not_wait_for_ever_for_many_who_leave_few_answers_unread
         greedy = [await RawSession.open(SliceServiceStub(narrow)) for _ in range(SESSIONS)]
         for session in greedy:
             await session.write(wire.SessionRequest(pull=peek))
-        while broker.answers.share.left_bytes >= LARGE_ANSWER_BYTES:  # noqa: ASYNC110 - the node is doing it
+        while broker.answers.share.free_bytes >= LARGE_ANSWER_BYTES:  # noqa: ASYNC110 - the node is doing it
             await asyncio.sleep(0.005)
         assert (await stub.Pull(wire.PullRequest(pull=peek))).deliveries
         left = len(broker.writers) - 1

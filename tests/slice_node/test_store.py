@@ -52,6 +52,35 @@ async def test_a_checkpointer_killed_during_a_checkpoint_is_replaced_and_nothing
     await store.close()
 
 
+@pytest.mark.parametrize("committed", [False, True])
+async def test_what_a_checkpointer_wrote_before_it_was_killed_does_not_melt(
+    committed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A frozen delta that becomes active again leaves out what came and went: but the checkpoint may have that."""
+    store = await Store.open(tmp_path)
+    driver = TablesDriver(store.tables, seed=5)
+    driver.steps(300)
+    store.freeze(1)
+    pieces = list(store.tables.pieces())
+    if committed:
+        await store._checkpointer.write(iter(pieces), 1)  # Its answer is lost.
+    os.kill(store.checkpointer_pid, signal.SIGKILL)
+    with pytest.raises(Unavailable):
+        await store._checkpointer.write(iter(pieces), 1)
+    driver.steps(300)
+    monkeypatch.setattr(store.tables, "trimmed", lambda: iter([1 << 30]))
+    assert await store.melt() is not committed
+    driver.steps(100)
+    if not committed:
+        store.freeze(2)
+    await store.checkpoint()
+    driver.check_all()
+    await store.close()
+    base = LmdbBase(tmp_path)
+    assert base.lsn == (1 if committed else 2)
+    base.close()
+
+
 async def test_a_checkpointer_killed_while_idle_is_replaced_and_told(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -200,7 +200,7 @@ async def test_a_watch_that_is_not_read_ends_soon_where_others_wait_for_the_memo
         while (await told(read)).more:
             pass
         await until(stub, lambda: len(writes._writing) == 1 and share.used_bytes > 0)
-        share.hold(share.left_bytes - LARGE_ANSWER_BYTES + 1)  # Others hold so much that the watch keeps out a peek.
+        share.hold(share.free_bytes - LARGE_ANSWER_BYTES + 1)  # Others hold so much that the watch keeps out a peek.
         peek = wire.Pull(queue=names[0].encode(), peek=True)
         await stub.Pull(wire.PullRequest(pull=peek), timeout=WATCH_WRITE_S / 2)
         error = await refusal(unread)

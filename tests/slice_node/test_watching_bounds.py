@@ -102,7 +102,7 @@ def test_memory_is_counted_and_a_group_without_room_is_counted_only(core: CoreDr
     members_of(core, 200, first=30)
     watch.take()
     assert watch.counts == {"room": (230, 0)}
-    shares.attached.hold(shares.attached.left_bytes)
+    shares.attached.hold(shares.attached.free_bytes)
     with pytest.raises(ResourceExhausted, match="memory of attached queues and watches"):
         ToldWatch(core, key="another")
     shares.attached.let_go(40_000 - 6_000)

@@ -87,7 +87,7 @@ class Cluster:
         """Joins and leaves. Returns epoch and incarnation."""
         member, recovered, claimed = await self.joined(folder, node=node, accept_empty=accept_empty)
         await recovered.close()
-        await member.leave(None)
+        await member.resign(None)
         return claimed.epoch, claimed.incarnation
 
 
@@ -137,7 +137,7 @@ async def test_an_old_copy_is_refused_unless_it_is_accepted(one: Cluster, tmp_pa
     member, recovered, claimed = await one.joined(tmp_path)
     assert await note_lsn(one.client, one.cluster, claimed, 100)
     await recovered.close()
-    await member.leave(None)
+    await member.resign(None)
     with pytest.raises(Conflict, match=f"the data in {tmp_path} of slice s01 is an old copy: it ends at LSN 0"):
         await one.once(tmp_path)
     epoch, life = await one.once(tmp_path, accept_empty=True)

@@ -102,7 +102,7 @@ class ToldWatch:
             self.members[queue] = change == ONLINE
 
     def leave(self) -> None:
-        self.core.node.watching.leave(self.watcher, self.core.now_ms)
+        self.core.node.watching.end_watch(self.watcher, self.core.now_ms)
 
 
 def settle(core: CoreDriver, ms: int = 1_000) -> None:

@@ -109,7 +109,7 @@ class AnswerRoom:
             while line := self._have_none or self._have_some:
                 source = next(iter(line))
                 size_bytes = line[source][0][1]
-                if self.share.left_bytes < size_bytes:
+                if self.share.free_bytes < size_bytes:
                     break
                 self._begin(line, source, size_bytes)
         finally:

@@ -124,7 +124,7 @@ class Answers:
         self._reservations.clear()
 
     def _look(self) -> None:
-        left_bytes = self._shared.share.left_bytes
+        left_bytes = self._shared.share.free_bytes
         owed_max = ANSWERS_PENDING_MAX if left_bytes > 0 else 0
         held_max = max(ANSWERS_HELD_FLOOR_BYTES, left_bytes // 4)
         if self._owed > owed_max or self.held_bytes() > held_max:

@@ -166,7 +166,7 @@ class Broker:
     def check_may_answer(self) -> None:
         """Checks that this node may answer; called before anything is sent to a client. Raises Fenced once the lease
         may be over."""
-        if self.lead.left_s <= 0:
+        if self.lead.remaining_s <= 0:
             raise Fenced(
                 "this node's lease may be over: it answers nothing more, the outcome is unknown", subject="lease"
             )

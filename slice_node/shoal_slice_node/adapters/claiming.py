@@ -63,7 +63,7 @@ class _Candidate:
         registration = await self._registered()
         try:
             claimed = await claim_slice_leadership(self._client, self._cluster, self._record.slice, registration, data)
-            if not registration.lease.left_s:
+            if not registration.lease.remaining_s:
                 raise Fenced(f"node {self._record.node} lost its lease while it claimed", subject=self._record.node)
         except Fenced:
             await self.end()
@@ -78,7 +78,7 @@ class _Candidate:
             await ended.end()
 
     async def _registered(self) -> Registration:
-        if self._registration is not None and not self._registration.lease.left_s:
+        if self._registration is not None and not self._registration.lease.remaining_s:
             await self.end()
         if self._registration is None:
             self._registration = await register_node(

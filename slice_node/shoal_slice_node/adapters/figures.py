@@ -115,7 +115,7 @@ class Figures:
             counters=_counters(state.counters),
             refused=[wire.RefusalCount(code=code, count=count) for code, count in state.counters.refused.items()],
             loop_longest_step_us=int(broker.steps.longest_s * 1e6),
-            lease_remaining_ms=int(broker.lead.left_s * 1000),
+            lease_remaining_ms=int(broker.lead.remaining_s * 1000),
             memory=self._memory(),
             silent_bindings=broker.watchman.silent,
             trouble=broker.trouble,

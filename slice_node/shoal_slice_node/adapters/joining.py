@@ -42,7 +42,7 @@ class Seat(Protocol):
         """Keeps the broker's partitions as they are assigned, until it is cancelled; sets `known` once it has some.
         Raises Fenced if another leader is known."""
 
-    async def leave(self, noted_lsn: int | None) -> None:
+    async def resign(self, noted_lsn: int | None) -> None:
         """Gives the lead back. `noted_lsn`: the data's last LSN, at a clean stop."""
 
 
@@ -69,7 +69,7 @@ class Alone:
         await broker.set_owned(1, b"\x01" * PARTITIONS_DEFAULT)
         known.set()
 
-    async def leave(self, noted_lsn: int | None) -> None:
+    async def resign(self, noted_lsn: int | None) -> None:
         """See Seat."""
 
 
@@ -116,14 +116,14 @@ class Member:
         registration, claimed = await lead_slice(self._client, self._cluster, self._record, data, self._lost)
         # No turn of the loop lies between the claim and these lines: a loss that is told later finds the lead.
         self._registration, self.claimed, self._accept_empty = registration, claimed, False
-        self._lead = Lead(claimed.epoch, lambda: registration.lease.left_s)
+        self._lead = Lead(claimed.epoch, lambda: registration.lease.remaining_s)
         return self._lead
 
     async def assign(self, broker: Broker, known: asyncio.Event) -> None:
         """See Seat."""
         await keep_partitions(self._client, self._cluster, self._record.slice, broker, known)
 
-    async def leave(self, noted_lsn: int | None) -> None:
+    async def resign(self, noted_lsn: int | None) -> None:
         """See Seat."""
         if noted_lsn is not None and self.claimed is not None:
             await note_lsn(self._client, self._cluster, self.claimed, noted_lsn)

@@ -2,7 +2,7 @@
 bytes.
 
 While there is no room, frames wait as they came. Belongs here: parsing, and what is kept. Not here: what the frames
-request (session_stream), large frames before they are parsed (frame_room).
+request (session_work), large frames before they are parsed (frame_room).
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class Lead:
         self._lease_left_s = lease_left_s
 
     @property
-    def left_s(self) -> float:
+    def remaining_s(self) -> float:
         """Returns how long this node may surely still answer, in seconds. 0: not any more."""
         return 0.0 if self.over.is_set() else self._lease_left_s()
 

@@ -141,7 +141,7 @@ class Roles:
         sound = self._sound(lead)
         if sound:
             await self._apply_the_rest(data)
-        await self._seat.leave(data.state.lsn if sound else None)
+        await self._seat.resign(data.state.lsn if sound else None)
 
     async def _apply_the_rest(self, data: NodeData) -> None:
         """Applies what was written while the leading role ended, so that a clean stop leaves nothing to be replayed."""
@@ -207,7 +207,7 @@ class Roles:
 def _still_leads(lead: Lead) -> bool:
     """Returns whether the node may lead on. Ends a lead whose lease is over by the clock, though nothing has told so
     yet: the process may have stood still."""
-    if not lead.left_s:
+    if not lead.remaining_s:
         lead.end(Fenced("the lease was over by the clock before this node could serve", subject="lease"))
     return not lead.over.is_set()
 

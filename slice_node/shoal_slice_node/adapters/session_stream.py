@@ -2,42 +2,28 @@
 
 The reader pauses while too much of its connection is pending, or the client does not take its answers. The writer
 merges what is ready. A client that sends no more and still reads gets all answers that are still owed.
+Not here: what frames mean (session_work).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
 from typing import Any
 
 import grpc
 
 from shoal_contract.errors import Malformed, ShoalError
-from shoal_contract.limits import PARSED_AT_ONCE_BYTES_MAX, PRODUCER_BYTES, PULL_LEASE_MS_MAX
+from shoal_contract.limits import PARSED_AT_ONCE_BYTES_MAX, PRODUCER_BYTES
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_runtime.aborting import abort, send_headers, write
 from shoal_runtime.tasks import Tasks
-from shoal_slice_node.adapters import requests
-from shoal_slice_node.adapters.answer_room import Reservation
 from shoal_slice_node.adapters.answers import Answers
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.kept_frames import Frame, Kept
-from shoal_slice_node.adapters.limits import (
-    ACK_TIMEOUTS_PER_RESPONSE_MAX,
-    BYTES_PER_WEIGHT,
-    DELIVERIES_PER_WRITE_BYTES,
-    ENDED_PER_RESPONSE_MAX,
-    LARGE_ANSWER_WEIGHT,
-    OPERATIONS_PER_WEIGHT,
-    RESETS_PER_RESPONSE_MAX,
-    RESPONSE_BYTES_MAX,
-)
-from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead
+from shoal_slice_node.adapters.session_work import SessionWork
+from shoal_slice_node.core.apply.records import NO_PRODUCER
 from shoal_slice_node.core.checking.session_frames import parse_request
-from shoal_slice_node.core.node import requests as node_requests
 from shoal_slice_node.core.turns import Source
-from shoal_slice_node.core.verbs.changes import Checked
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -48,7 +34,6 @@ class SessionStream:
     def __init__(self, broker: Broker, context: Context, opened: wire.Open) -> None:
         self._broker = broker
         self._context = context
-        self._producer = opened.producer
         self._reading_ended = False
         self._closed = False
         self._wake = asyncio.Event()
@@ -59,6 +44,7 @@ class SessionStream:
             opened.window_bytes, context.peer(), self._wake.set, self._ended.set, opened.producer
         )
         self._source = Source(context.peer(), self._session.number)
+        self._work = SessionWork(broker, self._session, self._source, opened.producer, self._answers)
 
     async def serve(self) -> None:
         try:
@@ -105,7 +91,7 @@ class SessionStream:
                 await commit.large_frames.take(large_bytes, connection)
             try:
                 frame, kept, began = await self._broker.kept_frames.parsed(data, connection, self._broker.steps.done)
-                large_bytes = self._take(frame, kept, large_bytes)
+                large_bytes = self._work.take(frame, kept, large_bytes)
                 self._broker.steps.done(began)
                 del frame, kept
             finally:
@@ -114,110 +100,6 @@ class SessionStream:
             del data
             await self._answers.room.wait()
             await commit.room(connection)
-
-    def _take(self, frame: Frame, kept: Kept, large_bytes: int) -> int:
-        """Begins what a frame requests. Returns how many of its bytes in the room of large frames can be freed now."""
-        weight = _weight(frame)
-        self._answers.expect(weight)
-        try:
-            return self._begin(frame, weight, large_bytes, kept)
-        except ShoalError as error:
-            kept.free()
-            self._answers.add(self._broker.refusal(frame.request.sequence, error), weight)
-        return large_bytes
-
-    def _begin(self, frame: Frame, weight: int, large_bytes: int, kept: Kept) -> int:
-        kind, request = frame.kind, frame.request
-        broker, session, sequence = self._broker, self._session, request.sequence
-        source = self._source
-
-        def answer(answer: wire.Answer) -> None:
-            kept.free()
-            self._answers.add(answer, weight)
-
-        if kind == "change":
-            self._change(frame, weight, large_bytes, kept)
-            return 0
-        if kind == "acks":
-            self._acks(sequence, request.acks, answer, kept)
-        elif kind == "nacks":
-            self._nacks(sequence, request.nacks, answer)
-        elif kind == "attach":
-            work = node_requests.attach(broker.node, session, request.attach)
-            requests.submit_work(broker, source, sequence, work, answer)
-        elif kind == "detach":
-            work = node_requests.detach(broker.node, session, request.detach)
-            requests.submit_work(broker, source, sequence, work, answer)
-        elif kind == "pull":
-            work = node_requests.pull(broker.node, session, request.pull, 0, PULL_LEASE_MS_MAX)
-            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept))
-        elif kind == "describe":
-            work = node_requests.describe(broker.node, request.describe)
-            size_bytes = requests.described_bytes(request.describe)
-            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept), size_bytes)
-        else:
-            raise Malformed(f"frame {sequence} is {kind or 'empty'}: unknown here, or Open a second time")
-        return large_bytes
-
-    def _large(self, weight: int, kept: Kept) -> tuple[requests.Answered, Callable[[Reservation], bool]]:
-        """Returns what takes a large answer, and what takes its reservation."""
-        add, keep = self._answers.large(weight)
-
-        def answer(answer: wire.Answer) -> None:
-            kept.free()
-            add(answer)
-
-        return answer, keep
-
-    def _change(self, frame: Frame, weight: int, large_bytes: int, kept: Kept) -> None:
-        """Submits a change. Its weight grows with its operations: each may be refused with a text, so the answer may
-        grow too. Raises the error of one that is refused."""
-        checked, request = frame.checked, frame.request
-        if not isinstance(checked, Checked):
-            assert checked is not None
-            raise checked
-        head = ChangeHead(self._producer, request.sequence, request.settled)
-        more = checked.operations // OPERATIONS_PER_WEIGHT
-
-        def answer(answer: wire.Answer) -> None:
-            kept.free()
-            self._answers.add(answer, weight + more)
-
-        requests.submit_change(
-            self._broker, self._source, head, frame.data, checked, answer, large_bytes, self._session
-        )
-        self._answers.expect(more)
-
-    def _acks(self, sequence: int, acks: wire.Acks, answer: Callable[[wire.Answer], None], kept: Kept) -> None:
-        broker = self._broker
-        unacked: list[int] | None = [] if acks.tell_unacked else None
-
-        def flushed(error: ShoalError | None) -> None:
-            if error is not None:
-                answer(broker.refusal(sequence, error))
-            elif unacked is None:
-                answer(wire.Answer(sequence=sequence))
-            else:
-                answer(wire.Answer(sequence=sequence, unacked=wire.Unacked(places=unacked)))
-
-        def taken(error: ShoalError | None) -> None:
-            kept.free()
-            if error is None:
-                broker.node.acks.then(flushed)
-            else:
-                flushed(error)
-
-        node_requests.take_acks(broker.node, self._source, self._session, list(acks.acks), taken, False, unacked)
-        broker.start_due_work()
-
-    def _nacks(self, sequence: int, nacks: wire.Nacks, answer: Callable[[wire.Answer], None]) -> None:
-        broker = self._broker
-
-        def taken(error: ShoalError | None) -> None:
-            answer(wire.Answer(sequence=sequence) if error is None else broker.refusal(sequence, error))
-
-        node_requests.take_nacks(broker.node, self._source, self._session, nacks, taken, everyone=False)
-        broker.start_due_work()
 
     async def _write(self) -> None:
         """Writes answers and deliveries until all are written and no more will come. Raises Fenced once the lease may
@@ -233,7 +115,7 @@ class SessionStream:
                 broker.start_due_work()
             while self._answers or session.to_send:
                 began = time.perf_counter()
-                response, cost_bytes = self._response()
+                response, cost_bytes = self._work.response()
                 broker.check_may_answer()
                 data = response.SerializeToString()
                 del response
@@ -246,31 +128,6 @@ class SessionStream:
                 if cost_bytes:
                     broker.dispatcher.sent(session, cost_bytes)
                     broker.start_due_work()
-
-    def _response(self) -> tuple[wire.SessionResponse, int]:
-        """Returns a response with what is ready, up to a response's size, and the memory of its deliveries in bytes."""
-        response, session = wire.SessionResponse(), self._session
-        room = self._answers.take(response, RESPONSE_BYTES_MAX)
-        response.resets.extend(session.take_resets(RESETS_PER_RESPONSE_MAX))
-        response.ended.extend(session.ended_handles.take(ENDED_PER_RESPONSE_MAX))
-        if session.ack_timeouts:
-            timeouts = session.take_ack_timeouts(ACK_TIMEOUTS_PER_RESPONSE_MAX)
-            response.ack_timeouts.MergeFrom(wire.AckTimeouts(handles=timeouts.keys(), ms=timeouts.values()))
-        if not session.waiting or session.tells or room < RESPONSE_BYTES_MAX // 2:
-            return response, 0
-        taken = self._broker.dispatcher.take(session, min(room, DELIVERIES_PER_WRITE_BYTES))
-        response.gaps.extend(taken.gaps)
-        response.deliveries.extend(taken.deliveries)
-        return response, taken.cost_bytes
-
-
-def _weight(frame: Frame) -> int:
-    """Returns the weight of a frame among the answers that a session is owed. A change weighs 1: its pending bytes are
-    counted elsewhere, and more for a long answer is added later. Other frames are kept in memory until they are
-    answered, so their weight grows with their size."""
-    if frame.kind == "change":
-        return 1
-    return (LARGE_ANSWER_WEIGHT if frame.kind in ("pull", "describe") else 1) + frame.bytes // BYTES_PER_WEIGHT
 
 
 def check_open(data: bytes) -> wire.Open:

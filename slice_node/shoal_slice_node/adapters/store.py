@@ -15,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from shoal_contract.errors import ShoalError
 from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX, MELT_SHARE
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.processes.checkpointer import Checkpointer
@@ -143,7 +144,15 @@ class Store:
 
     async def melt(self) -> bool:
         """Makes the frozen delta active again, if much of what it would write was trimmed since: the next one is frozen
-        without that, and is at least MELT_SHARE smaller. Other work goes on meanwhile. Returns whether it did so."""
+        without that, and is at least MELT_SHARE smaller. Other work goes on meanwhile. Returns whether it did so.
+
+        A checkpointer that died may have written it: then it must be written again as it is, since what came and went
+        leaves no trace in the active delta, and would stay in the base."""
+        try:
+            if self._base.newest_lsn != self.checkpoint_lsn:
+                return False
+        except ShoalError:
+            return False  # It cannot be known now.
         saved_bytes = 0
         for trimmed_bytes in self.tables.trimmed():
             saved_bytes += trimmed_bytes

@@ -58,7 +58,7 @@ class WatchStream:
         finally:
             del broker.watch_wakers[watcher.number]
             broker.node.turns.drop(source)
-            broker.commit_loop.between(lambda: broker.node.watching.leave(watcher, steady_ms()))
+            broker.commit_loop.between(lambda: broker.node.watching.end_watch(watcher, steady_ms()))
 
     async def _tell(self, watcher: Watcher, source: Source) -> bool:
         """Writes the next response. Returns False if there is none now."""

@@ -67,7 +67,7 @@ class WatchWrites:
         of the connection that holds most end first. Returns how many bytes will be free because of it, now and of those
         that it ended before."""
         freed_bytes = sum(write.held_bytes for write in self._writing if write.ended)
-        lacking_bytes = needed_bytes - share.left_bytes
+        lacking_bytes = needed_bytes - share.free_bytes
         until_ms = steady_ms() - for_ms
         stalled: dict[str, list[WatchWrite]] = {}
         holds: Counter[str] = Counter()

@@ -120,7 +120,7 @@ class Writers:
         """Ends sessions until the share will not be full any more: those that were stalled for `for_ms`, the one that
         holds most of the share first. Returns them. `needed_bytes`: given for the answers' share, which counts as full
         when less than this is free."""
-        lacking_bytes = max(1, needed_bytes) - share.left_bytes
+        lacking_bytes = max(1, needed_bytes) - share.free_bytes
         if lacking_bytes <= 0:
             return []
         now_ms = steady_ms()
@@ -147,7 +147,7 @@ class Writers:
         It ends only sessions that were stalled for STALLED_SMALL_MS, and only until such sessions together hold no more
         than 1/ANSWERS_SMALL_PARTS of the share. Those of the connection that holds most end first. So a session that
         pauses with a few bytes is left alone, whatever others hold."""
-        lacking_bytes = needed_bytes - share.left_bytes
+        lacking_bytes = needed_bytes - share.free_bytes
         if lacking_bytes <= 0:
             return []
         until_ms = steady_ms() - STALLED_SMALL_MS

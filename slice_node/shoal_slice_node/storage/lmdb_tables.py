@@ -219,6 +219,12 @@ class LmdbBase:
         return int.from_bytes(cast(bytes, self._transactions[STORE].get(LSN_ROW)), "big")
 
     @property
+    def newest_lsn(self) -> int:
+        """Returns the LSN of the newest commit: the snapshot's, or a later one. Raises Corrupt."""
+        with errors_translated(self._folder), self._environment.begin(db=self._databases[STORE]) as transaction:
+            return int.from_bytes(transaction.get(LSN_ROW), "big")
+
+    @property
     def identity(self) -> bytes:
         """Returns the identity of the data, encoded; b"" if the store has none."""
         return cast(bytes, self._transactions[STORE].get(IDENTITY_ROW) or b"")

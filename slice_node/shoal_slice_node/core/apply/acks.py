@@ -170,7 +170,7 @@ def _spend(state: State, queue: Queue, key_id: bytes, budget: BindingBudget) -> 
     ResourceExhausted if that is more than is left."""
     row = state.tables.detail.get(detail_key(queue.id, key_id)) if queue.details else None
     cost = 0 if row is None else count_ranges(row) // DONE_RANGES_PER_COST
-    if cost > budget.left:
+    if cost > budget.remaining:
         limit = CHANGE_ACKS_COST_MAX * DONE_RANGES_PER_COST
         raise ResourceExhausted(
             f"queue {state.refusals.shown(queue.name)} has acked messages in {cost * DONE_RANGES_PER_COST} stretches"
@@ -178,9 +178,9 @@ def _spend(state: State, queue: Queue, key_id: bytes, budget: BindingBudget) -> 
             " bindings: ack in several changes",
             subject="done ranges of a change",
             limit=limit,
-            value=(CHANGE_ACKS_COST_MAX - budget.left + cost) * DONE_RANGES_PER_COST,
+            value=(CHANGE_ACKS_COST_MAX - budget.remaining + cost) * DONE_RANGES_PER_COST,
         )
-    budget.left -= cost
+    budget.remaining -= cost
     return cost
 
 

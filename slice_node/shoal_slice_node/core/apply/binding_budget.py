@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 class BindingBudget:
-    """Keeps in `left` how many bindings may still be looked at or ended, or what they may still cost. The rest waits
-    for later parts or turns, or is refused."""
+    """Keeps in `remaining` how many bindings may still be looked at or ended, or what they may still cost. The rest
+    waits for later parts or turns, or is refused."""
 
-    __slots__ = ("left",)
+    __slots__ = ("remaining",)
 
     def __init__(self, bindings: int) -> None:
-        self.left = bindings
+        self.remaining = bindings

@@ -50,14 +50,14 @@ def drop_if(
 
 def _check_empty(state: State, queue: Queue, looking: BindingBudget) -> None:
     tables = state.tables
-    rows = islice(tables.detail.scan(queue.id), max(0, looking.left)) if queue.details else ()
+    rows = islice(tables.detail.scan(queue.id), max(0, looking.remaining)) if queue.details else ()
     for row_key, row in rows:
-        looking.left -= 1
+        looking.remaining -= 1
         if _has_backlog(tables, row_key[KEY_ID], row):
             raise _not_empty(state, queue)
-    if queue.bindings > looking.left:
+    if queue.bindings > looking.remaining:
         raise _too_many(state, queue)
-    looking.left -= queue.bindings
+    looking.remaining -= queue.bindings
     for key_id, _, cursor in queue.entries():
         key_row = bound_key(tables, key_id)[1]
         in_detail = queue.details and tables.detail.get(detail_key(queue.id, key_id)) is not None

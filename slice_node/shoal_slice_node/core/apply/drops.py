@@ -79,13 +79,13 @@ def _give_up(state: State, queue_id: bytes, name: bytes, row: bytes, budget: Bin
     """Ends a dropped queue's bindings, or puts it on `reclaim`. Its binding to the direct key always ends at once:
     messages sent from now on are for the next queue of this name."""
     key_row = state.tables.key.get(state.unchecked_name(DIRECT_PREFIX + name))
-    if key_row is None and budget.left <= 0:
+    if key_row is None and budget.remaining <= 0:
         state.put_reclaim(RECLAIM_QUEUE + queue_id, row)
         return
     queue = Queue.decode(state.tables, queue_id, row)
     if key_row is not None:
         _end_direct(state, queue, key_row)
-    if budget.left <= 0 or not _reclaim_step(state, queue, budget):
+    if budget.remaining <= 0 or not _reclaim_step(state, queue, budget):
         state.put_reclaim(RECLAIM_QUEUE + queue_id, queue.encode())
 
 
@@ -101,14 +101,14 @@ def _reclaim_step(state: State, queue: Queue, budget: BindingBudget) -> bool:
     """Ends the bindings of the last bucket, and discards some that had ended before. Returns True if none is left."""
     tables = state.tables
     bucket = queue.last_bucket()
-    budget.left -= len(bucket.starts) + 1
+    budget.remaining -= len(bucket.starts) + 1
     for key_id in list(bucket.starts):
         _forget_detail(state, queue, key_id)
         end_binding(state, queue, key_id, bound_key(tables, key_id)[1], discard=True)
         queue.bindings -= 1
     rows = islice(tables.detail.scan(queue.id), BUCKET_ENTRIES_MEAN if queue.details else 0)
     for key_id in [row_key[KEY_ID] for row_key, _ in rows]:
-        budget.left -= 1
+        budget.remaining -= 1
         discard_ended_or_live(state, queue, key_id)
     if queue.extra_buckets:
         queue.drop_last_bucket()
@@ -167,7 +167,7 @@ def _reclaim_row(state: State, row_key: bytes) -> int:
             state.tables.reclaim.delete(row_key)
         else:
             state.put_reclaim(row_key, queue.encode())
-        return -budget.left
+        return -budget.remaining
     return RECLAIM_KEY_COST
 
 

@@ -43,17 +43,17 @@ def purge(state: State, name: bytes, position: int, budget: BindingBudget) -> tu
     seen_buckets, number = position >> 32, position & 0xFFFFFFFF
     if seen_buckets > buckets or number > seen_buckets:
         number = 0
-    if budget.left <= 0:
+    if budget.remaining <= 0:
         return 0, buckets << 32 | min(number, buckets)
     dropped = 0
-    while number < buckets and budget.left > 0:
+    while number < buckets and budget.remaining > 0:
         messages, is_whole = _purge_bucket(state, queue, number, budget)
         dropped += messages
         number += is_whole
     done = False
-    if number >= buckets and budget.left > 0:
+    if number >= buckets and budget.remaining > 0:
         dropped += _purge_details(state, queue, budget)
-        done = budget.left > 0
+        done = budget.remaining > 0
     queue.save()
     buckets = queue.extra_buckets + 1
     return dropped, 0 if done else buckets << 32 | min(number, buckets)
@@ -63,7 +63,7 @@ def _purge_bucket(state: State, queue: Queue, number: int, budget: BindingBudget
     """Returns (messages dropped, whether the bucket is finished). One binding that has done ranges is purged whatever
     it costs."""
     bucket = queue.numbered_bucket(number)
-    budget.left -= len(bucket.starts) + 1
+    budget.remaining -= len(bucket.starts) + 1
     dropped, met = 0, False
     for key_id in bucket.starts:
         key_row = bound_key(state.tables, key_id)[1]
@@ -71,9 +71,9 @@ def _purge_bucket(state: State, queue: Queue, number: int, budget: BindingBudget
             continue
         row = state.tables.detail.get(detail_key(queue.id, key_id)) if queue.details else None
         if row is not None:
-            if met and budget.left <= 0:
+            if met and budget.remaining <= 0:
                 return dropped, False
-            budget.left -= _ranges_cost(row)
+            budget.remaining -= _ranges_cost(row)
             met = True
         dropped += _purge_live(state, queue, bucket, key_id, key_row, row)
     return dropped, True
@@ -130,10 +130,10 @@ def _some_details(state: State, queue: Queue, budget: BindingBudget) -> list[tup
     for row_key, row in state.tables.detail.scan(queue.id):
         key_id = row_key[KEY_ID]
         found.append((key_id, row))
-        budget.left -= 1 + _ranges_cost(row)
+        budget.remaining -= 1 + _ranges_cost(row)
         if not cursor_and_end(row)[1]:
-            budget.left -= len(queue.bucket(key_id).starts)
-        if budget.left <= 0:
+            budget.remaining -= len(queue.bucket(key_id).starts)
+        if budget.remaining <= 0:
             break
     return found
 

@@ -43,7 +43,7 @@ class AcksInFlight:
         """Feeds with acks since the flush under way began."""
         self._flushing: deque[tuple[Feed, deque[Stream]]] = deque()
         """The streams that the flush under way has not taken yet, by feed."""
-        self.left = 0
+        self.remaining = 0
         """The number of streams in `_flushing`."""
         self.gaps_left: deque[tuple[bytes, Parcel, Iterator[Attachment]]] = deque()
         """Gaps that have left for sessions and are not done yet, with their key ids and those that are told: at most
@@ -160,7 +160,7 @@ class AcksInFlight:
         for feed in self._gathering.values():
             streams = feed.begin_flush()
             self._flushing.append((feed, deque(streams.values())))
-            self.left += len(streams)
+            self.remaining += len(streams)
         self._gathering = {}
 
     def take(self, cost_max: int) -> AckBatch:
@@ -170,10 +170,10 @@ class AcksInFlight:
         while self._flushing and batch.cost < cost_max:
             feed, streams = self._flushing[0]
             if feed.gone:
-                self.left -= len(streams)
+                self.remaining -= len(streams)
                 streams.clear()
             while streams and batch.cost < cost_max:
-                self.left -= 1
+                self.remaining -= 1
                 batch.cost += self._take_stream(feed, streams.popleft(), batch)
             if not streams:
                 self._flushing.popleft()

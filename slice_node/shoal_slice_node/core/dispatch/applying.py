@@ -100,7 +100,7 @@ class Applying:
         stream = None if feed is None else feed.streams.get(unbound.key_id)
         if feed is None or stream is None:
             return
-        registry.leave_key(stream)
+        registry.stop_waking(stream)
         if unbound.end:
             stream.unbind(unbound.end)
             if stream.next < stream.end:

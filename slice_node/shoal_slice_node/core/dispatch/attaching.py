@@ -177,7 +177,7 @@ class Attaching:
             self._registry.shares.attached.let_go(ATTACHMENT_BYTES)
             if not feed.gone:
                 self._registry.remove_attachment(attachment)
-                self._registry.left(feed)
+                self._registry.lost_consumer(feed)
                 self.take_back(attachment)
             return
         name = session.stop_awaiting(handle)

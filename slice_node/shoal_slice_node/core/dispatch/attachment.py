@@ -145,11 +145,11 @@ class Attachment:
         self.lined = True
         return True
 
-    def leave_line(self) -> None:
+    def taken_from_line(self) -> None:
         """Notes that the feed took it out of its line."""
         self.lined = False
 
-    def leave(self) -> bool:
+    def end(self) -> bool:
         """Notes that it was detached: it is never lined up again. Returns whether it stood in line until now."""
         self._left = True
         lined, self.lined = self.lined, False

@@ -78,7 +78,7 @@ class Farewells:
         """Notes that a session consumes a queue."""
         self._clock.taken(queue_id)
 
-    def left_ms(self, queue_id: bytes, after_s: int, now_ms: int) -> int | None:
+    def remaining_ms(self, queue_id: bytes, after_s: int, now_ms: int) -> int | None:
         """Returns how long it takes until a queue's farewell is due, at least; None while a session consumes the
         queue."""
         if self._is_consumed(queue_id):
@@ -235,7 +235,7 @@ class FarewellLetters:
                 if row is not None:
                     return _letter(row_key, row)
                 self._known.discard(row_key)
-                self._lines.left_out(key)
+                self._lines.ended(key)
             elif not self._more or left_bytes <= 0:
                 return None
         return None
@@ -295,7 +295,7 @@ class FarewellLetters:
         is at its capacity."""
         if full and self._refused_too_long(letter.key, now_ms):
             self.ended += 1
-            self._lines.left_out(letter.key)
+            self._lines.ended(letter.key)
             self._over.append(letter.row_key)
             self._round.hurry()
             return

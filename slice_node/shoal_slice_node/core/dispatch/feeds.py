@@ -109,7 +109,7 @@ class Feed:
     def remove(self, attachment: Attachment) -> None:
         del self.attachments[attachment.session.number]
         self._choose_sole()
-        if attachment.leave():
+        if attachment.end():
             self._line.remove(attachment)
 
     def _choose_sole(self) -> None:
@@ -265,5 +265,5 @@ class Feed:
                     return attachment
                 attachment.session.stall(self)
             line.popleft()
-            attachment.leave_line()
+            attachment.taken_from_line()
         return None

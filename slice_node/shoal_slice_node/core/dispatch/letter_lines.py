@@ -51,7 +51,7 @@ class _Line(Generic[Item]):
     def add_first(self, item: Item) -> None:
         self._waiting.appendleft(item)
 
-    def leave_only_last(self) -> list[Item]:
+    def take_all_but_last(self) -> list[Item]:
         """Takes out all that waits but the last item. Returns what it took out."""
         if len(self._waiting) < 2:
             return []
@@ -59,7 +59,7 @@ class _Line(Generic[Item]):
         left, self._waiting = self._waiting, deque((last,))
         return list(left)
 
-    def leave_none(self) -> list[Item]:
+    def take_all(self) -> list[Item]:
         """Takes out all that waits. Returns it."""
         left, self._waiting = self._waiting, deque()
         return list(left)
@@ -138,9 +138,9 @@ class LetterLines(Generic[Item]):
     def succeeded(self, key: bytes) -> None:
         """Notes that an item that was taken is where it belongs: its key takes others."""
         self._lines[key].forget_pauses()
-        self.left_out(key)
+        self.ended(key)
 
-    def left_out(self, key: bytes) -> None:
+    def ended(self, key: bytes) -> None:
         """Notes that an item that was taken is not to be sent any more."""
         self._items -= 1
         line = self._lines[key]
@@ -163,7 +163,7 @@ class LetterLines(Generic[Item]):
 
     def forget_others(self, key: bytes) -> list[Item]:
         """Forgets what waits in a line in which a letter has just failed, but that letter. Returns what it forgot."""
-        forgotten = self._lines[key].leave_only_last()
+        forgotten = self._lines[key].take_all_but_last()
         self._items -= len(forgotten)
         return forgotten
 
@@ -174,7 +174,7 @@ class LetterLines(Generic[Item]):
             return []
         _, _, key = heappop(self._pauses)
         line = self._lines[key]
-        forgotten = line.leave_none()
+        forgotten = line.take_all()
         self._items -= len(forgotten)
         line.end_pause()
         self._look_at(key, line)

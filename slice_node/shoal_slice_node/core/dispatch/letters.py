@@ -84,7 +84,7 @@ class Letters:
                     return letter
                 resting = one
             self.unsent -= resting.to - resting.first
-            self._lines.left_out(_key_of(stream))
+            self._lines.ended(_key_of(stream))
         if not self.unsent:
             self._originals.forget()
         return None

@@ -104,7 +104,7 @@ class Pump:
                 return
             stream = streams.popitem()[1]  # Freed one by one: a large feed at once would take long.
             left -= 1 + stretches_of(stream)
-            self._registry.leave(stream)
+            self._registry.forget_stream(stream)
 
 
 def _in_turn(feed: Feed) -> Iterator[Stream]:

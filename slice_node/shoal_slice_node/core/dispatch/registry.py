@@ -160,7 +160,7 @@ class Registry:
             self.transients.taken(feed.queue_id)
         self.farewells.taken(feed.queue_id)
 
-    def left(self, feed: Feed) -> None:
+    def lost_consumer(self, feed: Feed) -> None:
         """Notes that a session consumes the feed's queue no longer."""
         if feed.consumed:
             return
@@ -197,7 +197,7 @@ class Registry:
             if self._presence is not None:
                 self._presence.in_memory_changed(stream.key)
 
-    def leave_key(self, stream: Stream) -> None:
+    def stop_waking(self, stream: Stream) -> None:
         """Removes a stream from its key, which does not wake it any more."""
         streams = self.by_key.get(stream.key_id)
         if streams is not None and streams.get(stream.feed.queue_id) is stream:
@@ -215,7 +215,7 @@ class Registry:
     def remove_stream(self, stream: Stream) -> None:
         feed = stream.feed
         had_out = self.forget_out(stream)
-        self.leave_key(stream)
+        self.stop_waking(stream)
         if feed.remove_stream(stream):
             self.shares.attached.let_go(STREAM_BYTES)
         if had_out:  # Windows have opened, and no ack will say so.
@@ -247,13 +247,13 @@ class Registry:
         stretches = sum(map(stretches_of, streams.values())) if len(streams) <= 64 else 0
         if len(streams) <= 64 and stretches <= INLINE_STREAMS_MAX:
             for stream in streams.values():
-                self.leave(stream)
+                self.forget_stream(stream)
         else:
             self.forgetting.append(streams)
 
-    def leave(self, stream: Stream) -> None:
+    def forget_stream(self, stream: Stream) -> None:
         self.forget_out(stream)
-        self.leave_key(stream)
+        self.stop_waking(stream)
 
     def forget_out(self, stream: Stream) -> bool:
         """Stops waiting for acks of a stream: sessions that owe less may have room for other feeds. Returns False if
@@ -276,7 +276,7 @@ class Registry:
     def forget_puller(self, attachment: Attachment) -> None:
         attachment.feed.remove_puller(attachment)
         attachment.session.remove_puller(attachment)
-        self.left(attachment.feed)
+        self.lost_consumer(attachment.feed)
 
     def await_part(self, session: Session, name: bytes, handle: int, window_messages: int, window_bytes: int) -> None:
         """Notes that the session waits for a queue that has no part here yet."""

@@ -36,7 +36,7 @@ class Share:
         self.used_bytes = 0
 
     @property
-    def left_bytes(self) -> int:
+    def free_bytes(self) -> int:
         return self.limit_bytes - self.used_bytes
 
     def hold(self, size_bytes: int) -> None:

@@ -71,12 +71,12 @@ class AckFlush:
             return False
         if not self._records:
             return self._acks.flushing
-        return self._acks.left > self._to_take and self._records < ACK_RECORDS_PER_TURN
+        return self._acks.remaining > self._to_take and self._records < ACK_RECORDS_PER_TURN
 
     def _submit_next(self, cost: int = 0) -> None:
         """Submits another record, if one is needed. `cost`: what it will cost at least, as far as this is known."""
         if self._may_submit():
-            streams = max(1, min(ACK_COST_PER_RECORD, self._acks.left - self._to_take))
+            streams = max(1, min(ACK_COST_PER_RECORD, self._acks.remaining - self._to_take))
             self._submit(streams, max(cost, streams))
 
     def _submit(self, streams: int, cost: int) -> None:

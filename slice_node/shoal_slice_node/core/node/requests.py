@@ -310,7 +310,7 @@ def describe(node: Node, request: wire.Describe) -> Callable[[], Work[wire.Answe
         return 0 if feed is None else len(feed.attachments)
 
     def due_ms(queue_id: bytes, after_s: int) -> int:
-        left_ms = node.dispatcher.farewells.left_ms(queue_id, after_s, node.now_ms)
+        left_ms = node.dispatcher.farewells.remaining_ms(queue_id, after_s, node.now_ms)
         return 0 if left_ms is None or not node.wall_ms else node.wall_ms + left_ms
 
     def work() -> Work[wire.Answer]:

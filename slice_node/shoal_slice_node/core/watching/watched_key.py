@@ -104,7 +104,7 @@ class WatchedKey:
         self._hold(MEMBER_BYTES)
         if online and self.presence:
             self._online.add(queue_id)
-        if len(self._names) > MEMBERS_TOLD_MAX or self._share.left_bytes < 0:
+        if len(self._names) > MEMBERS_TOLD_MAX or self._share.free_bytes < 0:
             self._grow()
 
     def _changed(self, change: wire.MemberChange.ValueType, name: bytes) -> None:
@@ -157,7 +157,7 @@ class WatchedKey:
 
     def tell(self, counting: Counting) -> bool:
         """Takes in that it is time to tell what changed. Returns False if the members must be looked up first."""
-        if self.large and counting.of(self.key)[0] <= MEMBERS_TOLD_AGAIN and self._share.left_bytes > 0:
+        if self.large and counting.of(self.key)[0] <= MEMBERS_TOLD_AGAIN and self._share.free_bytes > 0:
             self.large = self.loaded = False
             self._after = bytes(ID_BYTES)
         elif self.large:

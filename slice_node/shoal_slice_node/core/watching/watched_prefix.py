@@ -48,7 +48,7 @@ class WatchedPrefix:
         if changed.pop(key, None) is None:
             self._share.hold(CHANGED_KEY_BYTES)
         changed[key] = self.number
-        if len(changed) > CHANGED_KEYS_MAX or self._share.left_bytes < 0:
+        if len(changed) > CHANGED_KEYS_MAX or self._share.free_bytes < 0:
             self._share.let_go(CHANGED_KEY_BYTES)
             self.floor = changed.pop(next(iter(changed)))
 

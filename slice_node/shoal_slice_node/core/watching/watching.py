@@ -130,7 +130,7 @@ class Watching:
         prefixes = self._prefixes_of_connection.get(connection, ())
         if prefix is not None and prefix not in prefixes and len(prefixes) >= PREFIXES_PER_CONNECTION_MAX:
             raise exhausted("prefixes watched by one connection", PREFIXES_PER_CONNECTION_MAX, len(prefixes) + 1)
-        if self._share.left_bytes < WATCH_BYTES:
+        if self._share.free_bytes < WATCH_BYTES:
             used_bytes = self._share.used_bytes + WATCH_BYTES
             raise exhausted("memory of attached queues and watches, bytes", self._share.limit_bytes, used_bytes)
 
@@ -159,7 +159,7 @@ class Watching:
         self._watches += 1
         return wire.WatchPosition(life=self._life, watch=self._watches)
 
-    def leave(self, watcher: Watcher, now_ms: int) -> None:
+    def end_watch(self, watcher: Watcher, now_ms: int) -> None:
         """Ends a watch. What it watched is remembered for a while."""
         watched = self._watchers.pop(watcher.number)
         self.dirty.pop(watcher.number, None)
