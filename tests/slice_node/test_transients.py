@@ -276,12 +276,19 @@ def test_a_session_that_came_while_a_queue_ended_gets_it_if_its_end_was_not_writ
     assert [body for _, _, body in core.take(session)] == [b"x"]
 
 
-def test_a_disk_that_is_full_only_delays_the_end(core: TransientsDriver) -> None:
-    begin_ending(core)
-    core.node.commit.gather(core.wall_ms)
-    core.node.commit.refused(ResourceExhausted("the disk is full", subject="disk"))
-    core.wait(1000)
-    assert not core.exists("t")
+def test_a_disk_that_is_full_only_delays_the_end(core: TransientsDriver, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    for times in (1, 2):
+        begin_ending(core)
+        for _ in range(5):
+            core.node.commit.gather(core.wall_ms)
+            core.node.commit.refused(ResourceExhausted("the disk is full", subject="disk"))
+            core.now_ms += 20
+            core.node.tick(core.now_ms, core.wall_ms)
+        told = caplog.text.count("(expire) was not written: the disk is full")
+        assert told == times, "it tries again with each tick, and says so once until it succeeds"
+        core.wait(1000)
+        assert not core.exists("t")
 
 
 def queue_of(core: TransientsDriver, name: str) -> bytes:

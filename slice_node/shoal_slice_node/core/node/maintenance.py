@@ -30,6 +30,8 @@ class Maintenance:
         self._dispatcher = dispatcher
         self._jobs = {job.name: job for job in jobs}
         self._under_way: set[str] = set()
+        self._refused: set[str] = set()
+        """Jobs whose last record was not written. That is logged once: they try again with each tick."""
         self._next_acks_ms = 0
         self._flushing = False
 
@@ -63,10 +65,13 @@ class Maintenance:
 
         def applied(_: Effects) -> None:
             self._under_way.discard(name)
+            self._refused.discard(name)
 
         def failed(error: ShoalError) -> None:
             self._under_way.discard(name)
-            _log.info("a record of the node's own (%s) was not written: %s. It is made again", name, error)
+            if name not in self._refused:
+                self._refused.add(name)
+                _log.info("a record of the node's own (%s) was not written: %s. It is made again", name, error)
             job.refused(self.now_ms)
 
         self._under_way.add(name)
