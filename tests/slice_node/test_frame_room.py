@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -233,3 +234,19 @@ async def test_what_is_no_frame_gives_its_room_back() -> None:
     done = await asyncio.gather(waiting, other, return_exceptions=True)
     assert [type(error).__name__ for error in done] == ["Malformed", "Malformed"]
     assert not frames.room._used_bytes and not frames.room._waiting_bytes
+
+
+async def test_room_of_a_frame_that_another_thread_collects_goes_to_the_next() -> None:
+    """Garbage in circles is collected by whichever thread meets it, as the journal's."""
+    frames = KeptFrames(10_000)
+    data = frame_of("detach").SerializeToString()
+    _, kept, _ = await frames.parsed(data, "a", lambda _: None)
+    kept.settle(10_000)
+    waiting = asyncio.create_task(frames.parsed(data, "b", lambda _: None))
+    await asyncio.sleep(0)
+    circle: list[object] = [kept]
+    circle.append(circle)
+    del kept, circle
+    await asyncio.to_thread(gc.collect)
+    _, other, _ = await asyncio.wait_for(waiting, 30)
+    assert frames.room._used_bytes == other.bytes

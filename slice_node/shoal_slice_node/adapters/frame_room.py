@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict, deque
 from collections.abc import Hashable
+from contextlib import suppress
 from typing import NamedTuple
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
@@ -38,6 +39,8 @@ class FrameRoom:
         """The frames that wait, by connection; the first connection has the next turn. No line is empty."""
         self._turn: asyncio.Handle | None = None
         self._failure: ShoalError | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        """The loop of all calls but `give_later`."""
 
     @property
     def crowded(self) -> bool:
@@ -50,7 +53,8 @@ class FrameRoom:
         it waits; and the error that `close` was given."""
         if self._failure is not None:
             raise self._failure
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        turn: asyncio.Future[None] = self._loop.create_future()
         waiting = _Waiting(turn, size_bytes, size_bytes if waiting_bytes is None else waiting_bytes)
         self._lines.setdefault(connection, deque()).append(waiting)
         self._waiting_bytes += waiting.waiting_bytes
@@ -69,6 +73,7 @@ class FrameRoom:
         """Takes room at once, if nothing waits for it and it fits. Returns whether it did."""
         fits = not self._lines and self._fits(size_bytes)
         if fits:
+            self._loop = asyncio.get_running_loop()
             self._used_bytes += size_bytes
         return fits
 
@@ -76,6 +81,12 @@ class FrameRoom:
         """Gives a frame's bytes back: it was parsed and refused, or is about to be written to the journal."""
         self._used_bytes -= size_bytes
         self._look()
+
+    def give_later(self, size_bytes: int) -> None:
+        """Gives a frame's bytes back soon. May be called by any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # The loop is closed.
+                self._loop.call_soon_threadsafe(self.give, size_bytes)
 
     def close(self, error: ShoalError) -> None:
         """Fails all frames that wait, and all later ones, with `error`."""

@@ -44,7 +44,10 @@ class Kept:
         """Gives the room back. May be called more than once."""
         self.settle(0)
 
-    __del__ = free
+    def __del__(self) -> None:
+        """Gives the room back, in a later turn of the loop: garbage is collected by whichever thread meets it."""
+        if self.bytes:
+            self._room.give_later(self.bytes)
 
 
 @dataclass(slots=True)
