@@ -321,6 +321,19 @@ async def test_a_follower_makes_checkpoints(tmp_path: Path, monkeypatch: pytest.
         await node.stopped()
 
 
+async def test_a_former_role_that_something_still_held_as_the_next_one_began_is_freed(tmp_path: Path) -> None:
+    """What exists when a role begins to serve is kept from the garbage collector: it would have stayed for good."""
+    async with process(tmp_path) as node:
+        await node.until(Role.LEADING)
+        (held,) = node.seat.brokers
+        node.seat.depose()
+        await node.until(Role.LEADING, 2)
+        del held
+        gc.collect()
+        assert len(node.seat.brokers) == 1
+        await node.stopped()
+
+
 async def change_role(node: Process, stub: SliceServiceAsyncStub, epoch: int) -> None:
     """A session consumes and publishes; then the lead is taken, and given again."""
     session = await RawSession.open(stub)

@@ -381,6 +381,9 @@ to end; 3,000 sessions took 1.2 s, so all of SESSIONS_MAX fit."""
 STOP_S: Final = 2.0
 """How long sessions get to end by themselves when the node stops."""
 
+FORMER_DROP_S: Final = 1.0
+"""How long a node that led waits until nothing holds its leading role any more, before it tries to lead again."""
+
 GC_THRESHOLDS: Final = (10_000, 20, 500)
 """Allocations before the cyclic garbage collector checks each generation: few cycles are made, and a check of all
 objects stalls the loop."""

@@ -29,6 +29,7 @@ import sys
 from collections.abc import Coroutine, Mapping
 from enum import StrEnum
 from typing import Any, Final, TypeVar
+from weakref import ref
 
 from shoal_contract.errors import Fenced, ShoalError, Unavailable
 from shoal_runtime.tasks import Tasks, run_until
@@ -37,7 +38,7 @@ from shoal_slice_node.adapters.doors import Doors
 from shoal_slice_node.adapters.following import catch_up, checkpoint_when_due
 from shoal_slice_node.adapters.joining import Seat
 from shoal_slice_node.adapters.lead import Lead
-from shoal_slice_node.adapters.limits import GC_THRESHOLDS, STOP_S, SWITCH_S
+from shoal_slice_node.adapters.limits import FORMER_DROP_S, GC_THRESHOLDS, STOP_S, SWITCH_S, TICK_MS
 from shoal_slice_node.adapters.node_data import DataOptions, NodeData
 
 _log = logging.getLogger(__name__)
@@ -76,6 +77,8 @@ class Roles:
         self._stop_s = stop_s
         self._stop_until_s = 0.0
         self._failures: list[BaseException] = []
+        self._former: ref[Broker] | None = None
+        """The broker of the leading role before, while anything holds it."""
         self._doors.show(self.role)
 
     def failed(self, _: str, error: BaseException) -> None:
@@ -110,7 +113,7 @@ class Roles:
             await self._lead(data, lead)
             if self._stop.is_set():
                 return
-            _drop_garbage()
+            await self._drop_former()
 
     async def _follow(self, data: NodeData) -> Lead | None:
         """Follows until the node may lead. Returns None if it is to stop. Raises what `Seat.claim` raises, Corrupt."""
@@ -129,13 +132,14 @@ class Roles:
                 known = asyncio.Event()
                 tasks.start("partitions", self._assign(lead, broker, known))
                 if await self._while_leading(lead, known.wait()) and _still_leads(lead):
-                    _be_fast()
+                    _be_fast(freeze=self._former is None or self._former() is None)
                     self._doors.open(broker, self.role)
                     _log.info("this node leads its slice in epoch %d, from LSN %d on", lead.epoch, data.state.lsn + 1)
                     await self._while_leading(lead, asyncio.Event().wait())
                 await self._part_with_clients(broker, lead)
         finally:
             await broker.stop(self._left_s if self._sound(lead) else 0)
+        self._former = ref(broker)
         if not self._failures:
             broker.give_back(lead.why or Unavailable("the slice is stopping; the outcome is unknown", subject="slice"))
         sound = self._sound(lead)
@@ -150,6 +154,17 @@ class Roles:
                 await catch_up(data)
         except TimeoutError:
             _log.info("what was written last is not applied in time: the next start replays it")
+
+    async def _drop_former(self) -> None:
+        """Frees what the leading role was made of: its parts refer to each other, and calls that have just ended may
+        hold them for some turns of the loop."""
+        gc.unfreeze()
+        until_s = asyncio.get_running_loop().time() + FORMER_DROP_S
+        while True:
+            gc.collect()
+            if self._former is None or self._former() is None or asyncio.get_running_loop().time() > until_s:
+                return
+            await asyncio.sleep(TICK_MS / 1000)
 
     def _sound(self, lead: Lead) -> bool:
         """Returns whether nothing failed and the lead is not over."""
@@ -212,16 +227,12 @@ def _still_leads(lead: Lead) -> bool:
     return not lead.over.is_set()
 
 
-def _drop_garbage() -> None:
-    """Frees what the leading role was made of: its parts refer to each other."""
-    gc.unfreeze()
+def _be_fast(freeze: bool) -> None:
+    """Sets the interpreter for serving. Objects loaded so far are long-lived: the collector need not check them again,
+    with `freeze`. They must not hold a former role: it would stay for as long as this one. New objects are mostly freed
+    by reference counting."""
     gc.collect()
-
-
-def _be_fast() -> None:
-    """Sets the interpreter for serving. Objects loaded so far are long-lived: the collector need not check them again.
-    New objects are mostly freed by reference counting."""
-    gc.collect()
-    gc.freeze()
+    if freeze:
+        gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_S)
