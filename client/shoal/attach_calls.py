@@ -1,5 +1,6 @@
 """Lets calls of one inbox that attach the same queue go one after the other: the later one succeeds only once the queue
-is attached, and attaches it itself where the earlier one gives up.
+is attached, and attaches it itself where the earlier one gives up. An attach goes behind a detach of its queue: a slice
+refuses a queue that the session has.
 
 Not here: attaching (inbox.py, attachments.py).
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Container, Iterable, Iterator, Sequence
+from typing import Any
 
 from shoal.core.refusals import deadline_exceeded
 from shoal_contract.names import show
@@ -22,21 +24,26 @@ class AttachCalls:
         self._attached = attached
         self._under_way: dict[bytes, asyncio.Future[Sequence[bytes]]] = {}
         """Queue -> the call that attaches it, which ends with the queues that it gave up."""
+        self._leaving: dict[bytes, asyncio.Future[None]] = {}
+        """Queue -> the call that detaches it. A second one does nothing."""
 
     async def to_attach(self, names: Iterable[bytes], deadline: float) -> list[bytes]:
-        """Returns those that are left to attach, after the calls that attach some of them have ended. Raises
+        """Returns those that are left to attach, after the calls that attach or detach some of them have ended. Raises
         DeadlineExceeded."""
         wanted = dict.fromkeys(names)
-        while (name := next((one for one in wanted if one in self._under_way), None)) is not None:
-            call = self._under_way[name]
-            of_call = [one for one in wanted if self._under_way.get(one) is call]
-            left_s = max(0, deadline - asyncio.get_running_loop().time())
-            if not (await asyncio.wait([call], timeout=left_s))[0]:
-                raise deadline_exceeded(f"attach of queue {show(name)}, which another call attaches")
-            for one in of_call:
-                if one not in call.result():  # It is attached, or was detached since.
-                    del wanted[one]
-        return [one for one in wanted if one not in self._attached]
+        while True:
+            if (name := _first(wanted, self._leaving)) is not None:
+                what = f"attach of queue {show(name)}, which another call detaches"
+                await _ended(self._leaving[name], deadline, what)
+            elif (name := _first(wanted, self._under_way)) is not None:
+                call = self._under_way[name]
+                of_call = [one for one in wanted if self._under_way.get(one) is call]
+                await _ended(call, deadline, f"attach of queue {show(name)}, which another call attaches")
+                for one in of_call:
+                    if one not in call.result():  # It is attached, or was detached since.
+                        del wanted[one]
+            else:
+                return [one for one in wanted if one not in self._attached]
 
     @contextlib.contextmanager
     def attaching(self, names: Sequence[bytes]) -> Iterator[None]:
@@ -51,7 +58,28 @@ class AttachCalls:
                 del self._under_way[name]
             call.set_result([name for name in own if name not in self._attached])
 
-    def detached(self, names: Iterable[bytes]) -> None:
-        """Records that a call detaches these: no call that waits attaches them again."""
+    @contextlib.contextmanager
+    def detaching(self, names: Sequence[bytes]) -> Iterator[None]:
+        """Lets calls that attach these from now on wait until the block ends, and no call that waits already attach
+        them again."""
+        call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for name in names:
             self._under_way.pop(name, None)
+            self._leaving.setdefault(name, call)
+        try:
+            yield
+        finally:
+            for name in names:
+                if self._leaving.get(name) is call:
+                    del self._leaving[name]
+            call.set_result(None)
+
+
+def _first(names: Iterable[bytes], calls: Container[bytes]) -> bytes | None:
+    return next((name for name in names if name in calls), None)
+
+
+async def _ended(call: asyncio.Future[Any], deadline: float, what: str) -> None:
+    left_s = max(0, deadline - asyncio.get_running_loop().time())
+    if not (await asyncio.wait([call], timeout=left_s))[0]:
+        raise deadline_exceeded(what)

@@ -174,20 +174,25 @@ class Inbox:
         await asyncio.sleep(0)
 
     async def _message(self) -> Message | None:
-        message = next(self._current, None)
-        while message is None:
-            delivery = await self._next()
-            if delivery is None:
+        """Returns the next message; None: none will come. Several tasks may wait here: after each wait, another one may
+        have taken a delivery, and left some of it."""
+        self._check_entered()
+        while (message := next(self._current, None)) is None:
+            if self._has_some:
+                delivery = self._take()
+                self._current = iter(()) if delivery is None else delivery.messages()
+            elif not await self._more():
                 return None
-            self._current = delivery.messages()
-            message = next(self._current, None)
         return message
 
     async def deliveries(self) -> AsyncIterator[Delivery]:
         """Yields batches as they come. Don't mix with `async for message`: each message goes to one of the two. Raises
         what iteration raises."""
-        while (delivery := await self._next()) is not None:
-            yield delivery
+        self._check_entered()
+        while self._has_some or await self._more():
+            delivery = self._take() if self._has_some else None
+            if delivery is not None:
+                yield delivery
 
     async def attach(self, *queues: Name, deadline_s: float | None = None) -> None:
         """Adds queues. Returns when they are attached at their homes, and at the other slices that answer promptly. At
@@ -208,8 +213,9 @@ class Inbox:
         Raises DeadlineExceeded if a slice is slow to confirm; the queues are detached all the same.
         """
         names = [encode_name(queue, "queue") for queue in queues]
-        self._attach_calls.detached(names)
-        await self._detach(names, self._deadline(deadline_s))
+        deadline = self._deadline(deadline_s)
+        with self._attach_calls.detaching(names):
+            await self._detach(names, deadline)
 
     def stop(self, *queues: Name) -> None:
         """Takes nothing more of these queues, without waiting. They stay attached: what was handed out can be acked.
@@ -346,13 +352,14 @@ class Inbox:
                 absent = await self._at_homes(handles, deadline)
                 await self._at_others(handles, deadline)
         except BaseException:
-            self._forget(names)
+            self._forget(handles)
             raise
         finally:
             refused = self._lost.end_attach(handles)
         if absent:
+            name = self._queues[absent[0]]
             self._forget(absent)
-            raise no_such_queue(absent[0])
+            raise no_such_queue(name)
         if refused is not None:
             raise refused
 
@@ -365,17 +372,16 @@ class Inbox:
                 value=count,
             )
 
-    async def _at_homes(self, handles: Iterable[int], deadline: float) -> list[bytes]:
-        """Waits until each queue is attached at its home. Returns the queues that do not exist: their home does not
-        have them."""
+    async def _at_homes(self, handles: Iterable[int], deadline: float) -> list[int]:
+        """Waits until each queue is attached at its home. Returns those that do not exist: their home does not have
+        them. What was detached meanwhile is not among them."""
         homes: dict[str, list[int]] = {}
         for handle in handles:
             homes.setdefault(self._home_of(self._queues[handle]), []).append(handle)
         parts = {self._slices[name]: some for name, some in homes.items()}
         await asyncio.gather(*(part.attachments.wait(some, deadline) for part, some in parts.items()))
-        return [
-            self._queues[handle] for part, some in parts.items() for handle in some if handle in part.attachments.absent
-        ]
+        absent = [handle for part, some in parts.items() for handle in some if handle in part.attachments.absent]
+        return [handle for handle in absent if handle in self._queues]
 
     async def _at_others(self, handles: Sequence[int], deadline: float) -> None:
         """Waits until the queues are attached at all slices that are not away, but at most ATTACH_OTHERS_S."""
@@ -388,7 +394,7 @@ class Inbox:
         await asyncio.gather(*(wait(part) for part in self._slices.values() if not part.session.away))
 
     async def _detach(self, names: Sequence[bytes], deadline: float) -> None:
-        handles = self._taken_out(names)
+        handles = self._taken_out([self._handles[name] for name in dict.fromkeys(names) if name in self._handles])
         if not handles:
             return
         try:
@@ -402,18 +408,21 @@ class Inbox:
             if isinstance(result, BaseException):
                 raise result
 
-    def _forget(self, names: Sequence[bytes]) -> None:
+    def _forget(self, handles: Iterable[int]) -> None:
         """Removes queues and detaches them without waiting. What was not handed out is given back."""
-        self._leave(self._taken_out(names))
+        self._leave(self._taken_out(handles))
 
     def _leave(self, handles: Sequence[int]) -> None:
         """Detaches at all slices without waiting, where it was not done yet."""
         for part in self._slices.values() if handles else ():
             part.leave(handles)
 
-    def _taken_out(self, names: Sequence[bytes]) -> list[int]:
-        handles = [self._handles.pop(name) for name in dict.fromkeys(names) if name in self._handles]
-        leaving = {handle: self._queues.pop(handle) for handle in handles}
+    def _taken_out(self, handles: Iterable[int]) -> list[int]:
+        """Removes queues. Returns the handles that the inbox had: a queue may have another one since."""
+        leaving = {handle: self._queues.pop(handle) for handle in handles if handle in self._queues}
+        for name in leaving.values():
+            del self._handles[name]
+        handles = list(leaving)
         self._dropped.leave(handles)
         if handles:
             for part in self._slices.values():
@@ -425,7 +434,7 @@ class Inbox:
 
     def _lose(self, handle: int) -> None:
         """Removes a queue that another session consumes. What came of it and was not taken yet is not handed out."""
-        self._forget([self._queues[handle]])
+        self._forget([handle])
 
     def _attachments_at(self, slice_name: str) -> Attachments:
         return self._slices[slice_name].attachments
@@ -467,22 +476,32 @@ class Inbox:
         if self._closed or not self._slices:
             raise self._not_open()
 
-    async def _next(self) -> Delivery | None:
+    def _check_entered(self) -> None:
         if not self._slices and not self._closed:
             raise self._not_open()
-        while True:
-            while self._closed or not self._buffer:
-                if self._closed or self._draining:
-                    self._ended = True
-                    return None
-                self._raise_refusal()
-                self._buffer.changed.clear()
-                await self._buffer.changed.wait()
-            self._look.moving = True
-            found = self._buffer.take()
-            if isinstance(found, Delivery):
-                return found
-            found.tell(self._on_gap)
+
+    @property
+    def _has_some(self) -> bool:
+        return bool(self._buffer) and not self._closed
+
+    def _take(self) -> Delivery | None:
+        """Returns the oldest delivery; None: it was a gap, which is told."""
+        self._look.moving = True
+        found = self._buffer.take()
+        if isinstance(found, Delivery):
+            return found
+        found.tell(self._on_gap)
+        return None
+
+    async def _more(self) -> bool:
+        """Waits until there may be more to take. Returns False if no more will come. Raises a slice's refusal."""
+        if self._closed or self._draining:
+            self._ended = True
+            return False
+        self._raise_refusal()
+        self._buffer.changed.clear()
+        await self._buffer.changed.wait()
+        return True
 
     def _raise_refusal(self) -> None:
         for part in self._slices.values():

@@ -100,3 +100,65 @@ async def test_a_detach_outlives_the_attaches_before_it() -> None:
         assert not second.exception() and not detaching.exception()
         assert not inbox._queues and not inbox._attach_calls._under_way
         assert (await broker.describe(queue)).attached_sessions == 0
+
+
+async def test_an_attach_that_fails_late_leaves_a_later_one_of_its_queue_alone() -> None:
+    cluster = FakeCluster()
+    queue, home = silent_home(cluster)
+    async with asyncio.timeout(WAIT_S), cluster.connect() as broker, broker.consume([]) as inbox:
+        await broker.declare(queue)
+        home.ignored = {"attach", "nacks"}
+        first = await attach_asked(inbox, home, queue, deadline_s=0.5)
+        detaching = asyncio.ensure_future(inbox.detach(queue, deadline_s=5))
+        await asyncio.sleep(0)
+        later = asyncio.ensure_future(inbox.attach(queue))
+        with pytest.raises(shoal.DeadlineExceeded):
+            await first
+        home.ignored = set()
+        home.cut()
+        await asyncio.gather(later, detaching)
+        await broker.send(queue, b"x")
+        assert [message.body for message in await take(inbox, 1)] == [b"x"]
+
+
+async def test_a_queue_that_does_not_exist_and_is_detached_meanwhile_harms_no_other_of_its_call() -> None:
+    cluster = FakeCluster()
+    absent, home = silent_home(cluster)
+    queue, other = cluster.queue_with_home("s02"), cluster.slices["s02"]
+    async with asyncio.timeout(WAIT_S), cluster.connect() as broker, broker.consume([]) as inbox:
+        await broker.declare(queue)
+        other.answering.clear()
+        attaching = await attach_asked(inbox, home, absent, queue)
+        await until(lambda: bool(inbox._slices["s01"].attachments.absent))
+        home.ignored = {"nacks"}
+        with pytest.raises(shoal.DeadlineExceeded):
+            await inbox.detach(absent, deadline_s=0.2)
+        other.answering.set()
+        await attaching
+        await broker.send(queue, b"x")
+        assert [message.body for message in await take(inbox, 1)] == [b"x"]
+
+
+@pytest.mark.parametrize("ending", ["done", "cancelled", "late"])
+@pytest.mark.parametrize("detaches", [1, 2])
+async def test_an_attach_goes_behind_a_detach_of_its_queue(ending: str, detaches: int) -> None:
+    """A slice refuses a queue that its session has, and the whole inbox failed."""
+    cluster = FakeCluster()
+    queue, other = cluster.queue_with_home("s01"), cluster.queue_with_home("s02")
+    home = cluster.slices["s01"]
+    async with asyncio.timeout(WAIT_S), cluster.connect() as broker:
+        await broker.declare([queue, other])
+        async with broker.consume([queue, other]) as inbox:
+            home.ignored = set() if ending == "done" else {"nacks"}
+            deadline_s = 0.2 if ending == "late" else 20
+            calls = [asyncio.ensure_future(inbox.detach(queue, deadline_s=deadline_s)) for _ in range(detaches)]
+            await asyncio.sleep(0)
+            attaching = asyncio.ensure_future(inbox.attach(queue))
+            await asyncio.sleep(0.05)
+            if ending == "cancelled":
+                calls[0].cancel()
+            await asyncio.wait(calls)
+            await attaching
+            for one in (queue, other):
+                await broker.send(one, b"x")
+            assert [message.body for message in await take(inbox, 2)] == [b"x", b"x"]
