@@ -24,6 +24,8 @@ class AckSender:
     `on_answered`: called with acks that the slice has durably. `on_error`: called when the slice refuses acks and
     repeating them would not help. Acks that it has no room for are sent again. `of_stream`: the acks name handles, and
     `stream_ended` returns those that a lost stream left unanswered; otherwise these are sent again on the next stream.
+    `asks`: says whether it matters if an ack came too late to have an effect; `on_lacking` has the number of such
+    messages, each counted for each of its consumers.
     """
 
     def __init__(
@@ -32,8 +34,12 @@ class AckSender:
         on_error: Callable[[ShoalError], None],
         on_answered: Callable[[Sequence[Acked]], None] = lambda blocks: None,
         of_stream: bool = False,
+        asks: Callable[[], bool] = lambda: False,
+        on_lacking: Callable[[int], None] = lambda messages: None,
     ) -> None:
         self._session = session
+        self._asks = asks
+        self._on_lacking = on_lacking
         self._on_error = on_error
         self._on_answered = on_answered
         self._of_stream = of_stream
@@ -131,8 +137,13 @@ class AckSender:
     def _send_frame(self, blocks: list[Acked], number: int) -> None:
         self._frames_sent += 1
         self._in_flight[self._frames_sent] = blocks
-        done = partial(self._answered, self._frames_sent, number)
-        self._session.send(AcksFrame([to_wire(block) for block in blocks], done, self._of_stream))
+        done, lacking = partial(self._answered, self._frames_sent, number), partial(self._lacking, blocks)
+        acks = [to_wire(block) for block in blocks]
+        self._session.send(AcksFrame(acks, done, self._of_stream, self._asks, lacking))
+
+    def _lacking(self, blocks: Sequence[Acked], places: Sequence[int]) -> None:
+        counts = [block.end - block.first for block in blocks for _ in block.consumers]
+        self._on_lacking(sum(counts[place] for place in places))
 
     def _answered(self, frame: int, number: int, error: ShoalError | None) -> None:
         blocks = self._in_flight.get(frame)

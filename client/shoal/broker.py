@@ -111,6 +111,7 @@ class Broker(BindingVerbs, PublishVerbs, QueueVerbs):
         finally:
             self.connection.telling.end()
             self._pulling.close()
+            self._routing.begin_close()
             try:
                 await asyncio.gather(self._watching.close(), *(inbox.close() for inbox in list(self._inboxes)))
             finally:

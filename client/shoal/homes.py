@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Sequence
 
 from shoal.core.known_queues import Life
-from shoal.core.refusals import connection_closed, deadline_exceeded
+from shoal.core.refusals import connection_closed, connection_cut, deadline_exceeded
 from shoal.core.waiters import fail_waiter
 from shoal.limits import HOME_QUESTION_QUEUES_MAX
 from shoal.routing import Routing
@@ -69,6 +69,10 @@ class Homes:
             for _, _, future in asking:
                 fail_waiter(future, error)
             return
+        except asyncio.CancelledError:  # The connection closes.
+            for _, _, future in asking:
+                fail_waiter(future, connection_cut())
+            raise
         found = {queue: life_in(one) for queue, one in zip(queues, answer.description.queues, strict=True)}
         for queue, _, future in asking:
             if not future.done():

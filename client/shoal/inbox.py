@@ -90,6 +90,7 @@ class Inbox:
     async def __aenter__(self) -> Inbox:
         if self._closed:
             raise Unavailable("the inbox is closed; ask the broker for another one", subject="inbox")
+        self._routing.check_takes_inboxes()
         self._unlisten = self._routing.map.listen(self._follow)
         try:
             self._follow(self._routing.map.current)
@@ -243,13 +244,13 @@ class Inbox:
 
         After a lost connection it waits until the slice is back, and asks it for the acks that had no answer. Those
         that it lacks are sent again when their messages come again, and they come when the window has room, and no
-        other consumer has them. Of two kinds of acks it knows nothing: those of queues detached since, and, with
-        `drop_repeats=False`, those lost with a connection; these messages are handed out again.
+        other consumer has them. Of two kinds of acks it knows nothing: those of queues detached since, or taken over by
+        another session, and, with `drop_repeats=False`, those lost with a connection; these messages come again.
 
         Raises DeadlineExceeded, naming the slices that have not answered, or that lack acks: ack what fills the window
         and flush again, or take it that these messages come again. Raises Unavailable, once, if acks that were lost
-        with a connection were too many to be remembered: their messages may come again. Raises the error with which a
-        slice refused acks, once.
+        with a connection were too many to be remembered, or if acks of queues that were stopped came later than the ack
+        timeout: their messages may come again. Raises the error with which a slice refused acks, once.
         """
         await self._flush(self._deadline(deadline_s))
 
@@ -523,4 +524,5 @@ class Inbox:
             for gap in part.held.gaps if not part.closed else ():
                 gap.tell(self._on_gap)
             part.closed = True
+            part.attachments.fail(Unavailable("the inbox was closed meanwhile", subject="inbox"))
             part.session.close_soon()

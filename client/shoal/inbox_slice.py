@@ -16,9 +16,10 @@ from shoal.core.acks import Acked, not_acked
 from shoal.core.frames import Frame
 from shoal.core.offset_ranges import Ranges
 from shoal.core.recent_bytes import RecentBytes
-from shoal.core.refusals import deadline_exceeded
+from shoal.core.refusals import acks_late, deadline_exceeded
 from shoal.core.repeats import Part, Repeats
 from shoal.dropped_queues import DroppedQueues
+from shoal.eras import Era
 from shoal.gaps import GapNews
 from shoal.held_back import Came, HeldBack
 from shoal.limits import QUEUES_TOLD_MAX
@@ -35,35 +36,6 @@ from shoal_contract.wire import slice_pb2 as wire
 _log = logging.getLogger("shoal")
 
 OnDelivery = Callable[[Delivery | GapNews], Awaitable[None]]
-
-
-class Era:
-    """Acks what one stream delivered between two ends of queues' lives. `number` grows; `stream` 0: none is open."""
-
-    __slots__ = ("_part", "number", "stream")
-
-    def __init__(self, part: InboxSlice, number: int, stream: int) -> None:
-        self._part = part
-        self.number = number
-        self.stream = stream
-
-    def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
-        """Acks offsets first <= offset < end of the delivery for these handles. Raises Unavailable once the inbox is
-        closed."""
-        self._part.ack(self, delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
-
-    def nack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int) -> None:
-        """Gives these offsets back for these handles. Raises Unavailable once the inbox is closed."""
-        handles: Sequence[int] = consumers  # type: ignore[assignment]  # handles
-        self._part.nack(self, delivery.key_bytes, first, end, handles, delay_ms)
-
-    def give_back(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
-        """Gives back what the program was not handed out, also of handles that are being detached."""
-        self._part.give_back(self, delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
-
-    def queue_of(self, consumer: int | bytes) -> bytes:
-        """Returns the queue of a handle; empty if it was detached."""
-        return self._part.queue_of(consumer)
 
 
 class InboxSlice(Consumer):
@@ -109,7 +81,9 @@ class InboxSlice(Consumer):
         told = (self.refused, self._lives_ended, on_ack_timeouts, self._stopped.attached_again)
         self.attachments = Attachments(slice_name, queues, window, self.session.send, *told)
         self.held = HeldBack(self.attachments)
-        self.acks = AckSender(self.session, self._acks_refused, self._acks_answered, of_stream=True)
+        self.acks = AckSender(
+            self.session, self._acks_refused, self._acks_answered, True, self._stopped.__bool__, self._acks_late
+        )
         self.repeats = Repeats(self.acks.pending) if drop_repeats else None
         self.doubts: AckDoubts | None = None
         if self.repeats is not None:
@@ -390,6 +364,12 @@ class InboxSlice(Consumer):
         if self.repeats is not None:
             for key, first, end, handles in blocks:
                 self.repeats.answered(key, first, end, handles)  # type: ignore[arg-type]  # handles
+
+    def _acks_late(self, messages: int) -> None:
+        """Keeps for the next flush that acks of queues that are stopped had no effect: the slice had taken the messages
+        back at their ack timeout. Of queues that are not stopped they come again here, and are acked again."""
+        self._ack_error = acks_late(self.session.slice_name, messages)
+        self._telling.error(self._ack_error)
 
     def _acks_refused(self, error: ShoalError) -> None:
         if not isinstance(error, OutcomeUnknown):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from shoal.broker import Broker
 from shoal.core.merging import living_parts
-from shoal.core.refusals import no_such_queue
+from shoal.core.refusals import connection_cut, no_such_queue
 from shoal.gaps import OnGap, tell_gap
 from shoal.limits import LEASE_BACKLOGS_MAX, LEASE_LOOK_S, LEASE_REGROUP_S, PULL_BYTES_MAX
 from shoal.messages import Delivery, Done, Message
@@ -178,8 +178,8 @@ class Leases:
     ) -> None:
         """Sends acks, or nacks, to the slices of their keys."""
         deadline = self._connection.deadline(deadline_s)
+        self._calls.check_open()
         while left:
-            self._calls.check_open()
             groups: dict[str, list[wire.Ack]] = {}
             for ack in left:
                 groups.setdefault(self._routing.map.current.owner_of(ack.key), []).append(ack)
@@ -187,6 +187,8 @@ class Leases:
                 *(self._settle_at(acks, method, request(acks), deadline) for acks in groups.values())
             )
             left = [ack for again in results for ack in again]
+            if left and self._calls.closed:
+                raise connection_cut()
 
     async def _look(
         self, slice_name: str, question: wire.Describe, deadline: float

@@ -37,53 +37,104 @@ _log = logging.getLogger("shoal")
 
 class PullAcker:
     """Acks what was pulled from one slice; its consumers are names of queues. `on_error`: is told of acks that the
-    slice refused; the next flush raises that error, too."""
+    slice refused, and of those that a lost stream left without an answer; the next flush raises that error, too."""
 
     def __init__(self, session: SliceSession, on_error: Callable[[Exception], None]) -> None:
         self.closed = False
+        self._session = session
         self._on_error = on_error
         self._error: ShoalError | None = None
-        self._acks = AckSender(session, self._failed)
+        self._acks = AckSender(session, self._failed, of_stream=True)
         self._nacks = NackSender(session, self._failed)
+        session.on_stream_end(self._stream_ended)
 
-    def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
-        """Raises Unavailable once the connection is closed."""
-        if self.closed:
-            raise Unavailable("the connection is closed; what it pulled and had unacked is given again")
-        self._acks.add(delivery.key_bytes, first, end, consumers)
+    def of_stream(self) -> PullStream:
+        """Returns what acks the messages that come on the present stream."""
+        return PullStream(self, self._session.stream_number)
 
-    def nack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int) -> None:
-        """Gives back what was not acked before. Raises Unavailable once the connection is closed."""
-        self._nack(delivery.key_bytes, first, end, consumers, delay_ms)
+    def holds(self, stream: int) -> bool:
+        """Returns whether the slice holds for this connection what came on a stream, as far as known."""
+        return self._session.streaming and self._session.stream_number == stream
 
-    def give_back(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
-        """Gives back what was not acked before, as if it had not been pulled. Raises Unavailable once the connection is
-        closed."""
-        self._nack(delivery.key_bytes, first, end, consumers, None)
+    def ack(self, stream: int, key: bytes, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
+        """Acks what came on a stream. Raises Unavailable once the connection is closed."""
+        self._check_open()
+        if self.holds(stream):
+            self._acks.add(key, first, end, consumers)
+        else:
+            self._came_to_nothing((end - first) * len(consumers))
 
-    def _nack(self, key: bytes, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int | None) -> None:
-        if self.closed:
-            raise Unavailable("the connection is closed; what it pulled and had unacked is given again")
-        for consumer in consumers:
+    def nack(
+        self, stream: int, key: bytes, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int | None
+    ) -> None:
+        """Gives back what was not acked before; None: as if it had not been pulled. Raises Unavailable once the
+        connection is closed."""
+        self._check_open()
+        for consumer in consumers if self.holds(stream) else ():
             for low, high in not_acked(self._acks.pending(), key, first, end, consumer):
                 self._nacks.add(key, low, high, (consumer,), delay_ms)
 
-    def queue_of(self, consumer: int | bytes) -> bytes:
-        """Returns the queue, which is the consumer itself."""
-        assert isinstance(consumer, bytes), "pulled messages have no handles"
-        return consumer
-
     async def flush(self) -> None:
-        """Waits until the slice has every ack. Raises the error with which it refused one, once."""
+        """Waits until the slice has every ack. Raises the error with which it refused one, once; Unavailable, once, if
+        a lost stream left some without an answer."""
         await self._nacks.flush()
         await self._acks.flush()
         error, self._error = self._error, None
         if error is not None:
             raise error
 
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Unavailable("the connection is closed; what it pulled and had unacked is given again")
+
+    def _stream_ended(self) -> None:
+        self._nacks.stream_ended()
+        lost = self._acks.stream_ended()
+        if lost:
+            self._came_to_nothing(sum((end - first) * len(consumers) for _, first, end, consumers in lost))
+
+    def _came_to_nothing(self, messages: int) -> None:
+        name = self._session.slice_name
+        self._failed(
+            Unavailable(
+                f"the connection to slice {name} was lost after messages were pulled from it, and before the acks of"
+                f" {messages} of them were answered: those that it had not taken come again",
+                subject=f"slice {name}",
+                value=messages,
+            )
+        )
+
     def _failed(self, error: ShoalError) -> None:
         self._error = error
         self._on_error(error)
+
+
+class PullStream:
+    """Acks what was pulled on one stream. When that is lost, the slice gives again what it has no ack of."""
+
+    __slots__ = ("_acker", "_stream")
+
+    def __init__(self, acker: PullAcker, stream: int) -> None:
+        self._acker = acker
+        self._stream = stream
+
+    def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
+        """Raises Unavailable once the connection is closed."""
+        self._acker.ack(self._stream, delivery.key_bytes, first, end, consumers)
+
+    def nack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int) -> None:
+        """Gives back what was not acked before. Raises Unavailable once the connection is closed."""
+        self._acker.nack(self._stream, delivery.key_bytes, first, end, consumers, delay_ms)
+
+    def give_back(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
+        """Gives back what was not acked before, as if it had not been pulled. Raises Unavailable once the connection is
+        closed."""
+        self._acker.nack(self._stream, delivery.key_bytes, first, end, consumers, None)
+
+    def queue_of(self, consumer: int | bytes) -> bytes:
+        """Returns the queue, which is the consumer itself."""
+        assert isinstance(consumer, bytes), "pulled messages have no handles"
+        return consumer
 
 
 class Wanted(NamedTuple):
@@ -120,13 +171,15 @@ class Pulling:
             asking.found = self._late.take(wanted.queue, wanted.messages)
         try:
             for name in self._order():
+                if self._routing.closed and asking.failure is not None:
+                    break
                 if asking.enough or (asking.found and self._routing.session(name).away):
                     break
                 await self._ask_once(name, asking)
                 while name in asking.gaps_only:
                     await self._ask_once(name, asking)
             while asking.answers and not asking.found:
-                await asking.wait(list(asking.answers.values()), None)
+                await asking.wait([one.answer for one in asking.answers.values()], None)
                 self._collect(asking)
             if not asking.found and asking.failure is not None:
                 raise asking.failure
@@ -134,8 +187,8 @@ class Pulling:
             self._too_late(wanted, asking.found)
             raise
         finally:
-            for name, answer in asking.answers.items():
-                self._abandon(name, wanted, answer)
+            for one in asking.answers.values():
+                self._abandon(one, wanted)
         return [taken.message for taken in asking.found]
 
     async def flush(self) -> None:
@@ -155,11 +208,11 @@ class Pulling:
 
     async def _ask_once(self, slice_name: str, asking: _Asking) -> None:
         asking.gaps_only.discard(slice_name)
-        answer = asking.answers[slice_name] = await self._ask(slice_name, asking)
-        await asking.wait([answer], PULL_PATIENCE_S)
+        asked = asking.answers[slice_name] = await self._ask(slice_name, asking)
+        await asking.wait([asked.answer], PULL_PATIENCE_S)
         self._collect(asking)
 
-    async def _ask(self, slice_name: str, asking: _Asking) -> asyncio.Future[wire.Answer]:
+    async def _ask(self, slice_name: str, asking: _Asking) -> _Asked:
         wanted = asking.wanted
         session = self._routing.session(slice_name)
         pull = wire.Pull(
@@ -175,17 +228,18 @@ class Pulling:
 
         future: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
         await session.asked(PullFrame(pull, wanted.deadline, future, on_late))
-        return future
+        return _Asked(session, future)
 
     def _collect(self, asking: _Asking) -> None:
         """Takes the messages that came. Keeps a slice's error for the end: others may have messages."""
-        for name, answer in list(asking.answers.items()):
-            if not answer.done():
+        for name, (session, future) in list(asking.answers.items()):
+            if not future.done():
                 continue
             del asking.answers[name]
             try:
-                taken = self._taken(self._routing.session(name), asking.wanted, answer.result())
-                if not taken and answer.result().pulled.gaps:
+                answer = future.result()
+                taken = self._taken(session, asking.wanted, answer)
+                if not taken and answer.pulled.gaps:
                     asking.gaps_only.add(name)
                 asking.found += taken
             except NoSuchQueue:
@@ -194,12 +248,12 @@ class Pulling:
             except ShoalError as error:
                 asking.failure = error
 
-    def _abandon(self, slice_name: str, wanted: Wanted, answer: asyncio.Future[wire.Answer]) -> None:
+    def _abandon(self, asked: _Asked, wanted: Wanted) -> None:
         """Gives up a pull that nothing waits for any more. Messages that it takes all the same are kept."""
+        session, answer = asked
         if answer.cancel() or answer.cancelled():
             return  # It was not sent, or PullFrame.answered keeps its messages.
         if answer.exception() is None:
-            session = self._routing.session(slice_name)
             self._too_late(wanted, self._taken(session, wanted, answer.result()))
 
     def _too_late(self, wanted: Wanted, taken: Sequence[Taken]) -> None:
@@ -210,14 +264,22 @@ class Pulling:
         acker = self._ackers.get(session.slice_name)
         if acker is None:
             acker = self._ackers[session.slice_name] = PullAcker(session, self._routing.telling.error)
+        of_stream = acker.of_stream()
         for gap in answer.pulled.gaps:
             tell_gap(wanted.on_gap, gap, (wanted.queue,))
         found: list[Taken] = []
         for item in answer.pulled.deliveries:
             first: int = item.low
-            delivery = Delivery(item, first, item.to, parse_chunk(item.chunk), (wanted.queue,), acker)
+            delivery = Delivery(item, first, item.to, parse_chunk(item.chunk), (wanted.queue,), of_stream)
             found += [Taken(message, session, session.stream_number) for message in delivery.messages()]
         return found
+
+
+class _Asked(NamedTuple):
+    """Keeps a question to a slice, with the session that carries it."""
+
+    session: SliceSession
+    answer: asyncio.Future[wire.Answer]
 
 
 class _Asking:
@@ -227,7 +289,7 @@ class _Asking:
         self.wanted = wanted
         self.home = home
         self.found: list[Taken] = []
-        self.answers: dict[str, asyncio.Future[wire.Answer]] = {}
+        self.answers: dict[str, _Asked] = {}
         """Slice -> its answer, which has not been looked at."""
         self.gaps_only: set[str] = set()
         """Slices whose last answer told gaps, and had no messages: there may be some behind more gaps."""

@@ -46,7 +46,7 @@ class Routing:
         """Slice -> its session: as many as the map ever had slices."""
         self._held = Held(lambda key: partition_of(key, map_watch.current.partition_map.partitions))
         self._hold = asyncio.Event()
-        self._closed = False
+        self._closed = self._closing = False
         self._refused_version = 0
         """The newest map version that a refusing slice has (at least 1): only this map, or a newer one, may help."""
 
@@ -67,6 +67,15 @@ class Routing:
     def closed(self) -> bool:
         """Returns whether the connection is closed."""
         return self._closed
+
+    def begin_close(self) -> None:
+        """Lets no more inboxes open: those that are open are about to be closed."""
+        self._closing = True
+
+    def check_takes_inboxes(self) -> None:
+        """Raises Unavailable once the connection closes."""
+        if self._closing or self._closed:
+            raise connection_closed()
 
     def session(self, slice_name: str) -> SliceSession:
         """Returns the session to a slice. Opens it when first asked for. Raises Unavailable once the connection is

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from random import random
 
 from shoal.core.backoff import Backoff
-from shoal.core.refusals import connection_closed
+from shoal.core.refusals import connection_closed, connection_cut
 from shoal.limits import SILENT_S
 from shoal.map_watch import MapWatch
 from shoal.transport.base import Method, Request, Response, Transport
@@ -30,11 +30,11 @@ class SliceCalls:
     def __init__(self, map_watch: MapWatch, transport: Transport) -> None:
         self._map = map_watch
         self._transport = transport
-        self._closed = False
+        self.closed = False
 
     def close(self) -> None:
         """Refuses all later calls."""
-        self._closed = True
+        self.closed = True
 
     async def ask_slice(
         self,
@@ -49,11 +49,11 @@ class SliceCalls:
         administration listens. Raises OutOfRange for a slice that the map does not have; after the deadline, the last
         attempt's error, with the slice's name."""
         backoff, loop = Backoff(random), asyncio.get_running_loop()
+        self.check_open()
         name = slice_of()
         silence = loop.call_later(SILENT_S, _tell_silence, name)
         try:
             while True:
-                self.check_open()
                 name = slice_of()
                 try:
                     return await self._ask(self._leader(name, admin), method, request, deadline)
@@ -66,6 +66,8 @@ class SliceCalls:
                     if isinstance(error, MapOrLeaderChanged):
                         self._map.suspect()
                     await self._map.change(pause_s)
+                    if self.closed:
+                        raise connection_cut() from None
         finally:
             silence.cancel()
 
@@ -84,8 +86,8 @@ class SliceCalls:
         raise failure
 
     def check_open(self) -> None:
-        """Raises Unavailable once the connection is closed. Calls that ask again until their deadline look first."""
-        if self._closed:
+        """Raises Unavailable once the connection is closed."""
+        if self.closed:
             raise connection_closed()
 
     def _leader(self, slice_name: str, admin: bool) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import random
 
 from shoal.consumer import Consumer
@@ -99,6 +99,7 @@ class SliceSession:
         self._silence_told = False
         self._delivering = False
         self._closed = False
+        self._stream_ends: list[Callable[[], None]] = []
         self._tasks = Tasks(f"session {slice_name}")
         self._unlisten = map_watch.listen(lambda _: self._address_may_have_changed())
         self._tasks.start("stream", self._run())
@@ -108,6 +109,10 @@ class SliceSession:
     def streaming(self) -> bool:
         """Returns whether a stream is open, as far as known."""
         return self._stream is not None
+
+    def on_stream_end(self, callback: Callable[[], None]) -> None:
+        """Has `callback` called whenever a stream is lost. Frames that end with it are gone then."""
+        self._stream_ends.append(callback)
 
     def submit(self, request: Request) -> None:
         """Gathers a request. Its `cost_bytes` were taken from `room`. Raises an error if it cannot be written."""
@@ -303,6 +308,8 @@ class SliceSession:
         for ended in self._ledger.end_stream():
             self._retire(ended, None)
         self._consumer.stream_ended()
+        for callback in self._stream_ends:
+            callback()
 
     def _begin(self) -> Sequence[Frame]:
         frames = self._consumer.first_frames()
@@ -356,14 +363,8 @@ class SliceSession:
                 self._heard()
             for answer in response.answers:
                 self._answer(answer)
-            news = (
-                response.deliveries
-                or response.resets
-                or response.ended
-                or response.gaps
-                or response.HasField("ack_timeouts")
-            )
-            if news or self._consumer.holding:
+            parts = response.deliveries, response.resets, response.ended, response.gaps
+            if any(parts) or response.HasField("ack_timeouts") or self._consumer.holding:
                 self._delivering = True
                 try:
                     await self._consumer.delivered(response)

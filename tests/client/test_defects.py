@@ -279,3 +279,46 @@ async def test_a_call_on_a_closed_connection_says_that_nothing_was_sent(cluster:
         with pytest.raises(shoal.Unavailable) as refused:
             await call()
         assert "the connection is closed; nothing of this call was sent; connect anew" in str(refused.value), name
+
+
+async def test_unary_calls_under_way_when_the_connection_closes_say_that_their_outcome_is_unknown(
+    cluster: FakeCluster,
+) -> None:
+    """gRPC cancels them, and their callers heard of a cancellation that nobody had asked for."""
+    async with shoal.connect(cluster.redirectors[0].address, deadline_s=20) as broker:
+        queue, key = await bound(broker, cluster)
+        for slice_ in cluster.slices.values():
+            slice_.answering.clear()
+        publishing = asyncio.ensure_future(broker.publish(key, b"x", idempotency_key="a"))
+        acking = asyncio.ensure_future(shoal.Leases(broker).ack(queue, [shoal.Done(key, 1, 2)]))
+        cancelled = asyncio.ensure_future(broker.publish(key, b"y", idempotency_key="b"))
+        await asyncio.sleep(0.05)
+        cancelled.cancel()
+        closing = asyncio.ensure_future(broker.__aexit__(None, None, None))
+        await asyncio.sleep(0)
+        for call in (publishing, acking):
+            with pytest.raises(shoal.Unavailable, match="outcome of what was under way is unknown"):
+                await asyncio.wait_for(asyncio.shield(call), 20)
+        await asyncio.wait([cancelled])
+        assert cancelled.cancelled()
+        await closing
+        for slice_ in cluster.slices.values():
+            slice_.answering.set()
+
+
+@pytest.mark.parametrize("when", ["before", "while it enters", "after"])
+async def test_no_inbox_outlives_its_connection(when: str, cluster: FakeCluster) -> None:
+    async with shoal.connect(cluster.redirectors[0].address, deadline_s=20) as broker:
+        queue, _ = await bound(broker, cluster)
+        inbox = broker.consume(queue)
+        entering: asyncio.Future[shoal.Inbox] | None = None
+        if when == "before":
+            await inbox.__aenter__()
+        elif when == "while it enters":
+            cluster.slices["s01"].answering.clear()
+            entering = asyncio.ensure_future(inbox.__aenter__())
+            await asyncio.sleep(0.05)
+    cluster.slices["s01"].answering.set()
+    with pytest.raises(shoal.Unavailable):
+        await asyncio.wait_for(entering or inbox.__aenter__(), 10)
+    await until(lambda: not any(slice_.session_count for slice_ in cluster.slices.values()))

@@ -9,6 +9,7 @@ import time
 import pytest
 
 import shoal
+from shoal.testing import FakeSlice
 from tests.client.calls import bound, until
 from tests.client.fake_cluster import FakeCluster
 
@@ -169,13 +170,70 @@ async def test_late_messages_of_a_lost_stream_are_left_to_their_slice(
         await fake_broker.pull(queue, 1, deadline_s=0.2)
     slice_.answering.set()
     await fake_broker.describe_key(key)
+    session = fake_broker._routing.session("s01")
+    number = session.stream_number
     slice_.cut()
-    await until(lambda: slice_.session_count == 0)
+    await until(lambda: not session.streaming or session.stream_number > number)
     (message,) = await fake_broker.pull(queue, 1)
     await fake_broker.ack(message)
     await fake_broker.flush()
     assert (await fake_broker.describe(queue)).messages == 0
     assert await fake_broker.pull(queue, 1) == []
+
+
+async def lost(broker: shoal.Broker, slice_: FakeSlice) -> None:
+    """Cuts the streams of a slice, and waits until the broker has another one."""
+    session = broker._routing.session("s01")
+    number = session.stream_number
+    slice_.cut()
+    await until(lambda: session.streaming and session.stream_number > number)
+
+
+@pytest.mark.parametrize("when", ["before", "unsent", "unanswered"])
+async def test_acks_of_pulled_messages_that_a_lost_stream_left_are_told_by_the_flush(
+    when: str, cluster: FakeCluster
+) -> None:
+    """The messages come again. The acks were sent on the next stream, where they meant nothing, and answered."""
+    errors: list[Exception] = []
+    async with shoal.connect(cluster.redirectors[0].address, deadline_s=20, on_error=errors.append) as broker:
+        queue, key = await bound(broker, cluster)
+        slice_ = cluster.slices["s01"]
+        await broker.publish_many(key, [b"1", b"2"])
+        messages = await broker.pull(queue, 2)
+        if when == "before":
+            await lost(broker, slice_)
+        elif when == "unanswered":
+            slice_.ignored = {"acks"}
+        await broker.ack(*messages)
+        if when == "unanswered":
+            await until(lambda: any(frame.HasField("acks") for frame in slice_.frames))
+            slice_.ignored = set()
+        if when != "before":
+            await lost(broker, slice_)
+        with pytest.raises(shoal.Unavailable, match="was lost after messages were pulled from it"):
+            await broker.flush()
+        assert errors
+        await broker.flush()
+        for message in await broker.pull(queue, 2):
+            await message.ack()
+        await broker.flush()
+        assert not (await broker.describe(queue)).messages
+
+
+async def test_nacks_of_pulled_messages_that_a_lost_stream_left_hold_up_no_flush(cluster: FakeCluster) -> None:
+    async with shoal.connect(cluster.redirectors[0].address, deadline_s=20) as broker:
+        queue, key = await bound(broker, cluster)
+        slice_ = cluster.slices["s01"]
+        await broker.publish(key, b"1")
+        (message,) = await broker.pull(queue, 1)
+        slice_.ignored = {"nacks"}
+        message.nack_nowait()
+        await until(lambda: any(frame.HasField("nacks") for frame in slice_.frames))
+        flushing = asyncio.ensure_future(broker.flush(deadline_s=10))
+        slice_.ignored = set()
+        await lost(broker, slice_)
+        await asyncio.wait_for(flushing, 5)
+        assert len(await broker.pull(queue, 1)) == 1
 
 
 async def test_what_needs_every_slice_says_which_is_away(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:

@@ -214,6 +214,26 @@ async def test_jobs_that_wait_in_the_inbox_outlive_the_ack_timeout(broker: Broke
     assert [(await broker.describe(name)).messages for name in (queue, dead)] == [0, 0]
 
 
+@pytest.mark.parametrize("drains", [False, True])
+async def test_an_ack_that_came_too_late_for_a_queue_that_was_stopped_is_told(broker: Broker, drains: bool) -> None:
+    """The slice had taken the message back. It could not come again here, and be acked again."""
+    queue = await with_jobs(broker, 2, options=QueueOptions(ack_timeout_ms=200))
+    async with asyncio.timeout(WAIT_S), broker.consume(queue) as inbox:
+        late, prompt = await take(inbox, 2)
+        ending: asyncio.Future[None] | None = None
+        if drains:
+            ending = asyncio.ensure_future(inbox.drain())
+        else:
+            inbox.stop(queue)
+        await prompt.ack()
+        async with broker.consume(queue) as other:
+            assert [message.body for message in await take(other, 1)] == [late.body]
+            await late.ack()
+            with pytest.raises(shoal.Unavailable, match=r"later than their queues. ack timeouts allow"):
+                await (ending or inbox.flush())
+    assert (await broker.describe(queue)).messages == 1
+
+
 async def test_what_was_handed_out_is_not_given_back_before_its_ack_timeout(broker: Broker) -> None:
     queue = await with_jobs(broker, 3, options=QueueOptions(ack_timeout_ms=4000, max_deliveries=1))
     async with broker.consume(queue) as inbox:

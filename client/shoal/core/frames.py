@@ -156,12 +156,23 @@ class DetachFrame(QuestionFrame):
 
 class AcksFrame(Frame):
     """Carries acks. `done` is called once, when the slice has them or refuses them. `of_stream`: they name handles,
-    which mean nothing on the next stream; their sender decides what to do with them then (ack_sender.py)."""
+    which mean nothing on the next stream; their sender decides what to do with them then (ack_sender.py). `asks`: says
+    whether the slice is to tell which messages are unacked all the same; `on_lacking` has their places, if there are
+    any (`Unacked` of the contract)."""
 
-    __slots__ = ("_acks", "_done", "_of_stream", "cost_bytes")
+    __slots__ = ("_acks", "_asks", "_done", "_of_stream", "_on_lacking", "cost_bytes")
 
-    def __init__(self, acks: list[wire.Ack], done: Callable[[ShoalError | None], None], of_stream: bool) -> None:
+    def __init__(
+        self,
+        acks: list[wire.Ack],
+        done: Callable[[ShoalError | None], None],
+        of_stream: bool,
+        asks: Callable[[], bool],
+        on_lacking: Callable[[Sequence[int]], None],
+    ) -> None:
         super().__init__()
+        self._asks = asks
+        self._on_lacking = on_lacking
         self.cost_bytes = 0
         self._acks = acks
         self._done = done
@@ -169,9 +180,12 @@ class AcksFrame(Frame):
 
     def fill(self, request: wire.SessionRequest) -> bool:
         request.acks.acks.extend(self._acks)
+        request.acks.tell_unacked = self._asks()
         return True
 
     def answered(self, answer: wire.Answer) -> None:
+        if answer.unacked.places:
+            self._on_lacking(answer.unacked.places)
         self._done(None)
 
     def failed(self, error: ShoalError) -> None:

@@ -16,6 +16,21 @@ def connection_closed() -> Unavailable:
     return Unavailable("the connection is closed; nothing of this call was sent; connect anew", subject="connection")
 
 
+def connection_cut() -> Unavailable:
+    """Returns the error of a call that was under way when its connection was closed."""
+    return Unavailable("the connection was closed; the outcome of what was under way is unknown", subject="connection")
+
+
+def acks_late(slice_name: str, messages: int) -> Unavailable:
+    """Returns the error of acks that came when their messages had been taken back, and could not come again here."""
+    return Unavailable(
+        f"acks of {messages} messages reached slice {slice_name} later than their queues' ack timeouts allow, when this"
+        " inbox took nothing more of these queues: the messages are given again, perhaps to others",
+        subject=f"slice {slice_name}",
+        value=messages,
+    )
+
+
 def acks_lacking(slice_names: str, messages: int) -> DeadlineExceeded:
     """Returns the error of a flush that ended at its deadline while these slices lacked acks of a lost stream.
     `messages`: how many of their messages may be unacked there."""

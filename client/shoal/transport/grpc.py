@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar, cast
 import grpc.aio
 from google.protobuf.message import Message
 
+from shoal.core.refusals import connection_cut
 from shoal.limits import BACKOFF_MAX_S, KEEPALIVE_S, KEEPALIVE_TIMEOUT_S
 from shoal.transport.base import Method, Request, Response
 from shoal_contract.errors import Unavailable
@@ -56,6 +57,7 @@ class GrpcTransport:
     def __init__(self) -> None:
         self._channels: dict[str, grpc.aio.Channel] = {}
         """Address -> the channel of its calls."""
+        self._closed = False
 
     def open_session(self, address: str) -> GrpcSession:
         """Opens a stream to a slice, on a channel of its own."""
@@ -78,7 +80,7 @@ class GrpcTransport:
     async def call(
         self, address: str, method: Method[Request, Response], request: Request, timeout_s: float
     ) -> Response:
-        """Makes one call. Raises ShoalError."""
+        """Makes one call. Raises ShoalError; Unavailable if the transport is closed meanwhile."""
         channel = self._channels.get(address)
         if channel is None:
             channel = self._channels[address] = open_channel(address, OPTIONS)
@@ -89,9 +91,15 @@ class GrpcTransport:
             return await call(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             raise from_rpc_error(error) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self._closed or task is None or task.cancelling():
+                raise
+            raise connection_cut() from None  # gRPC cancels the calls of a channel that is closed.
 
     async def close(self) -> None:
         """Closes the channels of calls."""
+        self._closed = True
         for channel in self._channels.values():
             await channel.close()
 

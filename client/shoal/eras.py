@@ -1,0 +1,43 @@
+"""Acks for messages of an inbox: each goes by the stream that brought it, and by the life of its queue.
+
+Not here: what becomes of an ack of an earlier era (inbox_slice.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from shoal.messages import Delivery
+
+if TYPE_CHECKING:
+    from shoal.inbox_slice import InboxSlice
+
+
+class Era:
+    """Acks what one stream delivered between two ends of queues' lives. `number` grows; `stream` 0: none is open."""
+
+    __slots__ = ("_part", "number", "stream")
+
+    def __init__(self, part: InboxSlice, number: int, stream: int) -> None:
+        self._part = part
+        self.number = number
+        self.stream = stream
+
+    def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
+        """Acks offsets first <= offset < end of the delivery for these handles. Raises Unavailable once the inbox is
+        closed."""
+        self._part.ack(self, delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
+
+    def nack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int) -> None:
+        """Gives these offsets back for these handles. Raises Unavailable once the inbox is closed."""
+        handles: Sequence[int] = consumers  # type: ignore[assignment]  # handles
+        self._part.nack(self, delivery.key_bytes, first, end, handles, delay_ms)
+
+    def give_back(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
+        """Gives back what the program was not handed out, also of handles that are being detached."""
+        self._part.give_back(self, delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
+
+    def queue_of(self, consumer: int | bytes) -> bytes:
+        """Returns the queue of a handle; empty if it was detached."""
+        return self._part.queue_of(consumer)
