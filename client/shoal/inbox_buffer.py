@@ -16,6 +16,8 @@ from shoal.gaps import GapNews, OnGap
 from shoal.limits import GIVEN_BACK_PER_TURN, INBOX_EXCESS_BYTES
 from shoal.messages import Delivery
 
+Pair = tuple[int, bytes]
+"""A handle, and a key."""
 _Held = tuple[Delivery | GapNews, int, float]
 """A delivery, or a gap, its size in bytes, and when it came, by the event loop's clock."""
 
@@ -46,6 +48,9 @@ class InboxBuffer:
         bound for these calls."""
         self._waiting: list[Delivery | GapNews] = []
         """What waits in `put` for room: one of each slice at most."""
+        self._returning: dict[Pair, tuple[int, float]] = {}
+        """Of what messages are on their way back: the offset behind them, and until when they are waited for, by the
+        event loop's clock. What comes of the same meanwhile is behind them, and would overtake them."""
         self._room = asyncio.Event()
         self._ending = False
         self._closed = False
@@ -55,8 +60,8 @@ class InboxBuffer:
         return bool(self._deliveries)
 
     async def put(self, delivery: Delivery | GapNews) -> None:
-        """Adds a delivery. Waits while the buffer is full. Gives back what is for queues that left the inbox;
-        once closed, all."""
+        """Adds a delivery. Waits while the buffer is full. Gives back what is for queues that left the inbox, and what
+        is behind messages that are on their way back; once closed, all."""
         came_s = asyncio.get_running_loop().time()
         if self._full:
             await self._wait_for_room(delivery)
@@ -64,7 +69,7 @@ class InboxBuffer:
             self._give_back(delivery)
             return
         left = self._of_attached(delivery) if self._any_left else delivery
-        if left is None:
+        if left is None or not self._is_in_order(left):
             return
         size_bytes = left.size_bytes
         self._deliveries.append((left, size_bytes, came_s))
@@ -113,11 +118,12 @@ class InboxBuffer:
 
     def give_back_old(self, waits_s: Mapping[int, float], shortest_s: float, now_s: float) -> None:
         """Gives back what has waited as long as it may, by handle, and what is behind it of the same queue and key, as
-        it would come before it; `shortest_s` is the least of these."""
+        it would come before it; also what still comes, until the first comes again, or for as long once more: perhaps
+        others get it. `shortest_s` is the least of these times."""
         if not self._deliveries or self._oldest_s > now_s - shortest_s:
             return
         kept: deque[_Held] = deque()
-        given: set[tuple[int, bytes]] = set()
+        given: dict[Pair, int] = {}
         for held in self._deliveries:
             delivery, size_bytes, came_s = held
             if isinstance(delivery, GapNews) or delivery.live:
@@ -128,14 +134,31 @@ class InboxBuffer:
             if not old:
                 kept.append(held)
                 continue
-            given.update((one, key) for one in old)
+            given.update(((one, key), delivery.end) for one in old)
             self.bytes -= size_bytes
             if delivery.leave_out(old):
                 kept.append((delivery, delivery.size_bytes, came_s))
                 self.bytes += delivery.size_bytes
         self._deliveries = kept
         self._oldest_s = min((came_s for _, _, came_s in kept), default=inf)
+        self._returning = {pair: one for pair, one in self._returning.items() if one[1] > now_s}
+        for pair, end in given.items():
+            self._returning[pair] = end, now_s + waits_s.get(pair[0], shortest_s)
         self._room.set()
+
+    def _is_in_order(self, delivery: Delivery | GapNews) -> bool:
+        """Gives back what is behind messages that are on their way back. Returns whether anything is left."""
+        if not self._returning or isinstance(delivery, GapNews) or delivery.live:
+            return True
+        behind: set[int] = set()
+        for handle in delivery.handles:
+            pair = handle, delivery.key_bytes
+            end, until_s = self._returning.get(pair, (0, 0.0))
+            if delivery.first >= end and until_s > asyncio.get_running_loop().time():
+                behind.add(handle)
+            else:
+                self._returning.pop(pair, None)
+        return not behind or delivery.leave_out(behind)
 
     async def give_all_back(self) -> None:
         """Gives everything back. Lets other tasks run now and then."""

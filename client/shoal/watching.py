@@ -38,7 +38,7 @@ from shoal_runtime.tasks import Tasks
 _log = logging.getLogger("shoal")
 Event = TypeVar("Event", MemberEvent, CountEvent)
 _Came = tuple[str, wire.WatchResponse | ShoalError | None]
-"""The slice, and what came of it: a response, the error that ends the watch, or None where a new stream begins."""
+"""The slice, and what came of it: a response, the error that ends the watch, or None before a stream's first one."""
 
 
 class Watching:
@@ -216,11 +216,14 @@ class Watch(ABC, Generic[Event]):
         if not address:
             raise Unavailable(f"slice {slice_name} has no leader", subject=slice_name)
         stream = self._watching.transport.watch(address, request)
+        begins = True
         try:
-            await self._put((name, None))
             while (response := await stream.read()) is not None:
-                self._silent.discard(name)
+                self._silent.discard(name)  # Before there is room: entering a watch takes nothing, and waits for this.
                 self._arrived.set()
+                if begins:
+                    await self._put((name, None))
+                    begins = False
                 await self._put((name, response))
                 if response.HasField("position"):
                     request.after.CopyFrom(response.position)

@@ -214,6 +214,23 @@ async def test_jobs_that_wait_in_the_inbox_outlive_the_ack_timeout(broker: Broke
     assert [(await broker.describe(name)).messages for name in (queue, dead)] == [0, 0]
 
 
+async def test_jobs_that_were_given_back_are_handed_out_before_those_behind_them(broker: Broker) -> None:
+    """More is on its way than the inbox holds: it got the room of what was given back, and came first."""
+    queue = fresh("queue")
+    await broker.declare(queue, QueueOptions(ack_timeout_ms=400))
+    for number in range(40):
+        await broker.publish("@" + queue, b"%d " % number + bytes(3000))
+    offsets: list[int] = []
+    async with asyncio.timeout(WAIT_S), broker.consume(queue, buffer_bytes=4 * SMALL_BYTES) as inbox:
+        while len(set(offsets)) < 40:
+            message = await inbox.get()
+            if message.offset not in offsets:
+                offsets.append(message.offset)
+            await asyncio.sleep(0.03)
+            await message.ack()
+    assert offsets == sorted(offsets)
+
+
 @pytest.mark.parametrize("drains", [False, True])
 async def test_an_ack_that_came_too_late_for_a_queue_that_was_stopped_is_told(broker: Broker, drains: bool) -> None:
     """The slice had taken the message back. It could not come again here, and be acked again."""

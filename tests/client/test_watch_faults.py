@@ -7,11 +7,14 @@ import asyncio
 import pytest
 
 import shoal
+import shoal.testing
 from shoal import Broker
 from shoal.core.watched import WatchedCounts, WatchedMembers
 from shoal.limits import WATCH_RESPONSES_MAX
 from shoal.testing.fake_watch import FakeWatches
+from shoal.transport.base import Stream
 from shoal_contract.wire import slice_pb2 as wire
+from tests.client.calls import until
 from tests.client.fake_cluster import FakeCluster
 from tests.client.watch_steps import bound, next_of
 
@@ -81,6 +84,45 @@ async def test_a_slice_that_says_nothing_is_named_at_the_deadline(cluster: FakeC
         with pytest.raises(shoal.DeadlineExceeded, match=r"slice s03 did not answer the watch within 0\.5 s"):
             async for _ in broker.watch_counts("room", deadline_s=0.5):
                 pass
+
+
+@pytest.mark.parametrize("slices", [WATCH_RESPONSES_MAX, WATCH_RESPONSES_MAX + 1, 2 * WATCH_RESPONSES_MAX + 1])
+async def test_counts_of_many_slices_are_entered(slices: int) -> None:
+    """What they tell first waits for room; that they answered does not."""
+    cluster = shoal.testing.FakeCluster([f"s{number:02}" for number in range(slices)])
+    async with asyncio.timeout(30), cluster.connect() as broker:
+        await broker.declare("queue")
+        await broker.bind("queue", [f"room-{number}" for number in range(20)])
+        async with broker.watch_counts("room-", deadline_s=5) as watch:
+            keys = set()
+            while not isinstance(event := await anext(watch), shoal.Complete):
+                keys.add(event.key)
+        assert len(keys) == 20
+
+
+async def test_a_watch_is_entered_when_its_slice_is_back_after_many_attempts(
+    cluster: FakeCluster, fake_broker: Broker
+) -> None:
+    key = cluster.key_of("s01")
+    async with asyncio.timeout(60):
+        slice_ = cluster.slices["s01"]
+        await slice_.stop()
+        watch = fake_broker.watch_members(key, deadline_s=50)
+        attempts = 0
+        opened = fake_broker._watching.transport.watch
+
+        def counted(address: str, request: wire.WatchRequest) -> Stream[wire.WatchResponse]:
+            nonlocal attempts
+            attempts += 1
+            return opened(address, request)
+
+        fake_broker._watching.transport.watch = counted  # type: ignore[method-assign]
+        entering = asyncio.ensure_future(watch.__aenter__())
+        await until(lambda: attempts > WATCH_RESPONSES_MAX + 1)
+        await slice_.start()
+        await entering
+        assert isinstance(await anext(watch), shoal.Members)
+        await watch.close()
 
 
 async def test_leaving_the_broker_ends_its_watches(cluster: FakeCluster) -> None:
