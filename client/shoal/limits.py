@@ -95,6 +95,11 @@ BACKOFF_FIRST_S: Final = 0.02
 BACKOFF_MAX_S: Final = 1.0
 """The first and the longest pause between attempts to reach a slice or redirector; jittered by half."""
 
+MAP_PATIENCE_S: Final = 2.0
+MAP_PATIENCE_S_MAX: Final = 32.0
+"""How long a redirector may be silent before another one is asked for the map, in seconds: at first, doubled each time
+when all were asked, and at most."""
+
 MAP_SUSPECT_S: Final = 1.0
 """How long a map stream must be open before a refusal re-opens it, in seconds."""
 

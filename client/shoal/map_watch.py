@@ -14,7 +14,7 @@ from random import random
 
 from shoal.core.backoff import Backoff
 from shoal.core.cluster_map import ClusterMap, first_map, next_map
-from shoal.limits import MAP_SUSPECT_S
+from shoal.limits import MAP_PATIENCE_S, MAP_PATIENCE_S_MAX, MAP_SUSPECT_S
 from shoal.telling import Telling
 from shoal.transport.base import Stream, Transport
 from shoal_contract.errors import BadCall, ShoalError, Unavailable
@@ -107,9 +107,10 @@ class MapWatch:
 
     async def _run(self) -> None:
         backoff = Backoff(random)
-        for redirector in itertools.cycle(self.redirectors):
+        for number, redirector in enumerate(itertools.cycle(self.redirectors)):
+            patience_s = min(MAP_PATIENCE_S * 2 ** (number // len(self.redirectors)), MAP_PATIENCE_S_MAX)
             try:
-                await self._follow(redirector, backoff)
+                await self._follow(redirector, backoff, patience_s if len(self.redirectors) > 1 else None)
             except ShoalError as error:
                 self._lost(f"{redirector}: {error}")
                 if isinstance(error, BadCall) and self._current is None:
@@ -140,13 +141,14 @@ class MapWatch:
             self._told = self._problem
             _log.log(logging.INFO if self._current else logging.WARNING, "no map; trying again: %s", self._problem)
 
-    async def _follow(self, redirector: str, backoff: Backoff) -> None:
-        """Reads one redirector's stream until it ends. Raises ShoalError; CancelledError after `suspect`."""
+    async def _follow(self, redirector: str, backoff: Backoff, patience_s: float | None) -> None:
+        """Reads one redirector's stream until it ends. Raises ShoalError, also if nothing comes at first for so long;
+        CancelledError after `suspect`."""
         stream = self._stream = self._transport.watch_map(redirector)
         try:
             self._opened_s = asyncio.get_running_loop().time()
             seen: ClusterMap | None = None
-            while (response := await stream.read()) is not None:
+            while (response := await self._next(stream, patience_s if seen is None else None)) is not None:
                 seen = first_map(response) if seen is None else next_map(seen, response)
                 backoff.reset()
                 self._came(redirector)
@@ -155,6 +157,17 @@ class MapWatch:
         finally:
             self._stream = None
             await stream.close()
+
+    @staticmethod
+    async def _next(stream: Stream[WatchMapResponse], patience_s: float | None) -> WatchMapResponse | None:
+        waiting = asyncio.timeout(patience_s)
+        try:
+            async with waiting:
+                return await stream.read()
+        except TimeoutError:
+            if not waiting.expired():
+                raise
+            raise Unavailable(f"no answer within {patience_s:g} s") from None
 
     def _came(self, redirector: str) -> None:
         if self._problem:

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 import shoal
+from shoal import map_watch
 from shoal.testing import FakeCluster
 from shoal.transport import methods
 from shoal.transport.base import Method
@@ -122,3 +123,12 @@ async def test_sessions_follow_a_slice_that_moves_while_they_connect(
             await until(lambda: {one._address for one in sessions} == {slice_.address})
         await fake_broker.publish(key, b"x")
         assert (await inbox.get(timeout=10)).body == b"x"
+
+
+async def test_a_redirector_that_is_silent_holds_up_no_connect(
+    cluster: ServedCluster, unanswered_addresses: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(map_watch, "MAP_PATIENCE_S", 0.2)
+    silent, _ = unanswered_addresses
+    async with shoal.connect(silent, cluster.redirectors[0].address, deadline_s=10) as broker:
+        assert broker.slices
