@@ -48,10 +48,6 @@ class PullAcker:
         self._nacks = NackSender(session, self._failed)
         session.on_stream_end(self._stream_ended)
 
-    def of_stream(self) -> PullStream:
-        """Returns what acks the messages that come on the present stream."""
-        return PullStream(self, self._session.stream_number)
-
     def holds(self, stream: int) -> bool:
         """Returns whether the slice holds for this connection what came on a stream, as far as known."""
         return self._session.streaming and self._session.stream_number == stream
@@ -224,7 +220,7 @@ class Pulling:
         )
 
         def on_late(answer: wire.Answer) -> None:
-            self._too_late(wanted, self._taken(session, wanted, answer))
+            self._too_late(wanted, self._taken(session, session.stream_number, wanted, answer))
 
         future: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
         await session.asked(PullFrame(pull, wanted.deadline, future, on_late))
@@ -232,13 +228,13 @@ class Pulling:
 
     def _collect(self, asking: _Asking) -> None:
         """Takes the messages that came. Keeps a slice's error for the end: others may have messages."""
-        for name, (session, future) in list(asking.answers.items()):
-            if not future.done():
+        for name, asked in list(asking.answers.items()):
+            if not asked.answer.done():
                 continue
             del asking.answers[name]
             try:
-                answer = future.result()
-                taken = self._taken(session, asking.wanted, answer)
+                answer = asked.answer.result()
+                taken = self._taken(asked.session, asked.stream, asking.wanted, answer)
                 if not taken and answer.pulled.gaps:
                     asking.gaps_only.add(name)
                 asking.found += taken
@@ -250,36 +246,45 @@ class Pulling:
 
     def _abandon(self, asked: _Asked, wanted: Wanted) -> None:
         """Gives up a pull that nothing waits for any more. Messages that it takes all the same are kept."""
-        session, answer = asked
+        answer = asked.answer
         if answer.cancel() or answer.cancelled():
             return  # It was not sent, or PullFrame.answered keeps its messages.
         if answer.exception() is None:
-            self._too_late(wanted, self._taken(session, wanted, answer.result()))
+            self._too_late(wanted, self._taken(asked.session, asked.stream, wanted, answer.result()))
 
     def _too_late(self, wanted: Wanted, taken: Sequence[Taken]) -> None:
         if wanted.kept:
             self._late.keep(wanted.queue, taken)
 
-    def _taken(self, session: SliceSession, wanted: Wanted, answer: wire.Answer) -> list[Taken]:
+    def _taken(self, session: SliceSession, stream: int, wanted: Wanted, answer: wire.Answer) -> list[Taken]:
         acker = self._ackers.get(session.slice_name)
         if acker is None:
             acker = self._ackers[session.slice_name] = PullAcker(session, self._routing.telling.error)
-        of_stream = acker.of_stream()
+        of_stream = PullStream(acker, stream)
         for gap in answer.pulled.gaps:
             tell_gap(wanted.on_gap, gap, (wanted.queue,))
         found: list[Taken] = []
         for item in answer.pulled.deliveries:
             first: int = item.low
             delivery = Delivery(item, first, item.to, parse_chunk(item.chunk), (wanted.queue,), of_stream)
-            found += [Taken(message, session, session.stream_number) for message in delivery.messages()]
+            found += [Taken(message, session, stream) for message in delivery.messages()]
         return found
 
 
-class _Asked(NamedTuple):
-    """Keeps a question to a slice, with the session that carries it."""
+class _Asked:
+    """Keeps a question to a slice, with the session that carries it. `stream`: the number of the stream that brought
+    the answer."""
 
-    session: SliceSession
-    answer: asyncio.Future[wire.Answer]
+    __slots__ = ("answer", "session", "stream")
+
+    def __init__(self, session: SliceSession, answer: asyncio.Future[wire.Answer]) -> None:
+        self.session = session
+        self.answer = answer
+        self.stream = 0
+        answer.add_done_callback(self._answered)
+
+    def _answered(self, _: object) -> None:
+        self.stream = self.session.stream_number
 
 
 class _Asking:

@@ -18,7 +18,7 @@ from shoal.limits import SILENT_S
 from shoal.map_watch import MapWatch
 from shoal.transport.base import Method, Request, Response, Transport
 from shoal.waiting import remaining_s
-from shoal_contract.errors import DeadlineExceeded, MapOrLeaderChanged, OutOfRange, ShoalError, Unavailable
+from shoal_contract.errors import DeadlineExceeded, Fenced, MapOrLeaderChanged, OutOfRange, ShoalError, Unavailable
 from shoal_contract.names import printable
 
 _log = logging.getLogger("shoal")
@@ -59,11 +59,11 @@ class SliceCalls:
                     return await self._ask(self._leader(name, admin), method, request, deadline)
                 except DeadlineExceeded as error:
                     raise _named(name, error) from None
-                except (MapOrLeaderChanged, Unavailable) as error:
+                except (MapOrLeaderChanged, Unavailable, Fenced) as error:
                     pause_s = backoff.pause_s()
                     if loop.time() + pause_s >= deadline:
                         raise _named(name, error) from None
-                    if isinstance(error, MapOrLeaderChanged):
+                    if not isinstance(error, Unavailable):
                         self._map.suspect()
                     await self._map.change(pause_s)
                     if self.closed:

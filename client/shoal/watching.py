@@ -208,6 +208,9 @@ class Watch(ABC, Generic[Event]):
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
                     raise
+            except Exception as error:
+                self._problem = f"{type(error).__name__}: {error}"
+                _log.warning("slice %s: a watch failed unexpectedly, and begins again", name, exc_info=error)
             await self._map.change(backoff.pause_s())
 
     async def _read(self, name: str, slice_name: str, request: wire.WatchRequest, backoff: Backoff) -> None:

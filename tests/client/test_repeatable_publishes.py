@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import Any
 
 import pytest
 
 import shoal
 from shoal.repeatable_publishes import producer_of
+from shoal.testing import FakeCluster as MemoryCluster
 from shoal_contract.errors import InvalidName, Malformed, ResourceExhausted, Unroutable
 from shoal_contract.wire.common_pb2 import Chunk, Headers
 from tests.client.calls import fresh, until
@@ -129,3 +131,25 @@ def test_the_producer_is_made_of_all_that_is_published() -> None:
     one, other = Headers(fields={"a": b"1", "b": b"2"}), Headers(fields={"b": b"2", "a": b"1"})
     assert producer_of(b"k", b"i", Chunk(headers=[one])) == producer_of(b"k", b"i", Chunk(headers=[other]))
     assert producer_of(b"key", b"id", Chunk(bodies=[b"body"])).hex() == "7c911b965025d7f23de28ac50544d6df"
+
+
+@pytest.mark.parametrize("error", [shoal.Unavailable("away"), shoal.Fenced("the lease may be over", subject="lease")])
+async def test_calls_go_on_while_another_leader_comes(error: shoal.ShoalError) -> None:
+    """The leader before answers nothing more: the outcome is unknown, and the call is made again."""
+    async with MemoryCluster().connect() as broker:
+        await broker.declare("q")
+        await broker.bind("q", "k")
+        transport, attempts = broker.connection._transport, 0
+        call = transport.call
+
+        async def first_fails(*arguments: Any) -> Any:
+            nonlocal attempts
+            attempts += 1
+            if attempts % 2:
+                raise error
+            return await call(*arguments)
+
+        transport.call = first_fails  # type: ignore[assignment, method-assign]
+        assert (await broker.publish("k", b"x", idempotency_key="1")).offset == 1
+        assert len(await shoal.Leases(broker).pull("q", 1, lease_ms=1000)) == 1
+        assert attempts == 4
