@@ -23,6 +23,12 @@ class Binding:
     resting: dict[int, int | None] = field(default_factory=dict)
     lost: set[int] = field(default_factory=set)
     """What the key gave up before a session had it: to be told as a gap."""
+    held: dict[int, int] = field(default_factory=dict)
+    """What the key gave up while a session had it out, which still has it: offset -> session number."""
+
+    def holders(self) -> set[int]:
+        """The sessions that have something out."""
+        return {*self.given.values(), *self.held.values()}
 
     @property
     def gone(self) -> bool:
@@ -97,6 +103,7 @@ class ReferenceModel:
             bindings[name] = Binding(answer, seen)
         else:  # besides what it still had to get below; what is out stays out
             bindings[name] = Binding(answer, old.left | seen, lost=old.lost, given=old.given, resting=old.resting)
+            bindings[name].held = old.held
 
     def wanted_from(self, name: str, start: wire.Start.ValueType, value: int) -> int:
         """Where a bind is asked to begin, whatever is kept."""
@@ -149,6 +156,7 @@ class ReferenceModel:
             binding.lost.clear()
             binding.left.clear()
             binding.given.clear()
+            binding.held.clear()
             binding.resting.clear()
             self._tidy(queue, name)
 
@@ -192,6 +200,7 @@ class ReferenceModel:
                 assert key.head - chunk > key.capacity, "it need not have gone"
             binding.lost |= gone - set(binding.given)
             binding.left -= gone
+            binding.held |= {offset: holder for offset, holder in binding.given.items() if offset in gone}
             binding.given = {offset: holder for offset, holder in binding.given.items() if offset not in gone}
             binding.resting = {offset: at for offset, at in binding.resting.items() if offset not in gone}
         for queue in list(self.queues):
@@ -234,7 +243,13 @@ class ReferenceModel:
         for offset in [o for o, holder in binding.given.items() if low <= o < to and holder == session]:
             del binding.given[offset]
             binding.left.discard(offset)
+        self._end_held(binding, low, to, session)
         self._tidy(queue, name)
+
+    @staticmethod
+    def _end_held(binding: Binding, low: int, to: int, session: int | None) -> None:
+        held = binding.held.items()
+        binding.held = {o: holder for o, holder in held if not low <= o < to or session not in (None, holder)}
 
     def nack(self, queue: str, name: str, low: int, to: int, session: int, delayed: bool, unseen: bool = False) -> None:
         """`unseen`: see options_model.py."""
@@ -245,6 +260,7 @@ class ReferenceModel:
             del binding.given[offset]
             if delayed:
                 binding.resting[offset] = None
+        self._end_held(binding, low, to, session)
 
     def tick(self, now_ms: int, delay_ms: int) -> None:
         """Delays begin, and some are over."""
@@ -264,12 +280,14 @@ class ReferenceModel:
             binding.left -= set(range(low, to))
             binding.given = {offset: holder for offset, holder in binding.given.items() if not low <= offset < to}
             binding.resting = {offset: at for offset, at in binding.resting.items() if not low <= offset < to}
+            self._end_held(binding, low, to, None)
             self._tidy(queue, name)
 
     def back(self, queue: str, session: int) -> None:
         """What this session had out of a queue is there again."""
         for binding in self.queues.get(queue, {}).values():
             binding.given = {offset: holder for offset, holder in binding.given.items() if holder != session}
+            binding.held = {offset: holder for offset, holder in binding.held.items() if holder != session}
 
     def depth(self, queue: str) -> tuple[int, int]:
         """Messages and body bytes."""

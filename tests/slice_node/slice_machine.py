@@ -427,7 +427,7 @@ class SliceMachine(RuleBasedStateMachine):
         """Whether a session has attached the queue, or messages of it are pulled and not acked."""
         pulled = {LEASED, self.puller_session.number}
         return any(session.queue_of(QUEUES.index(queue)) is not None for session in self.sessions) or any(
-            pulled & set(binding.given.values()) for binding in self.model.queues[queue].values()
+            pulled & binding.holders() for binding in self.model.queues[queue].values()
         )
 
     def given(self, queue: str, name: str, session: int) -> list[int]:
