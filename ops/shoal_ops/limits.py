@@ -98,3 +98,6 @@ assert MISMATCHES_SHOWN_MAX <= MISMATCHES_KEPT_MAX
 
 PORT_MAX: Final = 65_535
 """The highest port number of TCP."""
+
+BINDINGS_LISTED_MAX: Final = 10_000
+"""A slice lists no more bindings of a queue than so many in a description: there may be others then."""

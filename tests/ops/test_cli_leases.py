@@ -9,7 +9,7 @@ import pytest
 
 import shoal as client
 from shoal_ops import exits
-from shoal_ops.limits import OFFSET_RANGES_MAX
+from shoal_ops.limits import BINDINGS_LISTED_MAX, OFFSET_RANGES_MAX
 from tests.client.conftest import real_redirector  # noqa: F401 - a fixture
 
 from .command_line import shoal, shoal_json
@@ -17,9 +17,9 @@ from .command_line import shoal, shoal_json
 LEASE_MS = "600000"
 
 
-async def pulled(at: str, *arguments: str) -> list[tuple[int, int]]:
+async def pulled(at: str, *arguments: str, queue: str = "cli-jobs") -> list[tuple[int, int]]:
     """Offset, and how often it was delivered before, of each message that a pull prints."""
-    code, out, error = await shoal("pull", "cli-jobs", "--json", *arguments, at=at)
+    code, out, error = await shoal("pull", queue, "--json", *arguments, at=at)
     assert (code, error) == (0, "")
     return [(one["offset"], one["redelivered"]) for one in map(json.loads, out.splitlines())]
 
@@ -62,6 +62,23 @@ async def test_one_command_takes_messages_and_others_are_done_with_them(real_red
             pass
         assert (found, again) == ([(6, 0)], [(6, 1)]), "a lease that is over gives its messages again"
         assert (await broker.describe("cli-jobs")).messages == 0, "without a lease, a pull acks what it prints"
+
+
+async def test_a_queue_of_more_bindings_than_a_slice_lists_is_acked(real_redirector: str) -> None:  # noqa: F811
+    at = real_redirector
+    async with client.connect(at) as broker:
+        await broker.declare("cli-many")
+        keys = [f"{{one slice}} {number}" for number in range(BINDINGS_LISTED_MAX + 500)]
+        for first in range(0, len(keys), 1000):
+            await broker.bind("cli-many", keys[first : first + 1000])
+        listed = {one.key for one in (await broker.describe("cli-many", bindings=True)).bindings}
+        key = next(key for key in keys if key not in listed)
+        await broker.publish(key, b"1")
+        assert await pulled(at, "--lease-ms", LEASE_MS, queue="cli-many") == [(1, 0)]
+        told = f"acked 1 message of {key}, as far as they were given out\n"
+        assert await shoal("ack", "cli-many", key, "1", at=at) == (0, told, "")
+        assert not (await broker.describe("cli-many")).messages
+        await broker.drop("cli-many")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from shoal_contract.arguments import check_delay_ms
 from shoal_contract.names import encode_name, text
 from shoal_ops import output
 from shoal_ops.commands.verbs import connect, tell_gap, tell_message
-from shoal_ops.limits import SLICE_DEADLINE_S
+from shoal_ops.limits import BINDINGS_LISTED_MAX, SLICE_DEADLINE_S
 from shoal_ops.offsets import parse_offsets
 
 
@@ -34,11 +34,11 @@ async def ack(at: str, queue: str, key: str, offsets: Sequence[str], as_json: bo
         await _check_exists(leases, queue)
         before = await _backlogs(broker, queue)
         name = text(encode_name(key, "key"))
-        if before is not None and name not in before:
+        if before is not None and name not in before and len(before) < BINDINGS_LISTED_MAX:
             shown = output.shown(key)
             raise shoal.BadCall(f"queue {output.shown(queue)} is not bound to {shown}: there is nothing to ack")
         await leases.ack(queue, done)
-        after = None if before is None else await _backlogs(broker, queue)
+        after = None if before is None or name not in before else await _backlogs(broker, queue)
     if before is None or after is None:
         _tell("acked", {}, queue, key, done, as_json)
         return
@@ -48,11 +48,11 @@ async def ack(at: str, queue: str, key: str, offsets: Sequence[str], as_json: bo
 
 
 async def _backlogs(broker: shoal.Broker, queue: str) -> dict[str, int] | None:
-    """Returns key -> how many of its messages the queue still has to get. None where a slice does not answer: that is
-    no reason not to ack at another one."""
+    """Returns key -> how many of its messages the queue still has to get; not all keys, if they are BINDINGS_LISTED_MAX
+    or more. None where a slice does not answer, or the list is too long for it: that is no reason not to ack."""
     try:
         found = await broker.describe(queue, bindings=True, deadline_s=SLICE_DEADLINE_S)
-    except shoal.OutcomeUnknown:
+    except (shoal.OutcomeUnknown, shoal.ResourceExhausted):
         return None
     return {one.key: one.messages for one in found.bindings}
 
