@@ -78,7 +78,7 @@ class FrameRoom:
         return fits
 
     def give(self, size_bytes: int) -> None:
-        """Gives a frame's bytes back: it was parsed and refused, or is about to be written to the journal."""
+        """Gives a frame's bytes back: nothing of it waits any more."""
         self._used_bytes -= size_bytes
         self._look()
 

@@ -1,4 +1,5 @@
-"""Does what is due when something that was out, or rested, is no more: the one place for it.
+"""Does what is due when something that was out, or rested, is no more: for what comes back, and what a record takes.
+Acks do the same by themselves, step by step (acks_in_flight): they are the most.
 
 Windows have opened, a session may owe less, a pull may have nothing left, a queue may be idle. Whichever is forgotten,
 a queue falls silent, or stays in memory.
