@@ -105,6 +105,24 @@ def test_what_was_trimmed_since_a_freeze_is_told_and_is_gone_once_it_has_melted(
     assert delta.bytes_active < 2_000
 
 
+def test_all_trims_melt_however_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delta_module, "PIECE_ROWS_MAX", 3)
+    base = MemoryBase()
+    delta = Delta(base)
+    keys = [b"key%05d" % number for number in range(10)]
+    for key_id in keys:
+        delta.log.append(key_id, 1, b"row")
+    delta.freeze()
+    base.checkpoint(delta)
+    for key_id in keys:
+        delta.log.trim(key_id, 1, 2)
+    delta.freeze()
+    base.melt(delta)
+    delta.freeze()
+    base.checkpoint(delta)
+    assert list(base.tables.log.scan()) == []
+
+
 NO_HINTS = (*ROW_TABLES, "local_totals")
 """The checkpointer itself puts rows into `local_hints` (test_store)."""
 

@@ -7,6 +7,7 @@ import json
 import re
 import threading
 from collections.abc import AsyncIterator, Iterator
+from random import Random
 from types import SimpleNamespace
 from typing import Any
 
@@ -147,6 +148,21 @@ def test_the_acks_of_a_transaction_are_merged_before_the_library_gets_them() -> 
     [backwards, few] = routes_transactions._merged([acks(*((at, at + 1) for at in range(most, 0, -1))), acks((7, 9))])
     assert [(one.key, one.first, one.end) for one in backwards] == [(b"{r}a", 1, most + 1)]
     assert with_range((), 7, 9)[0] == ((few[0].first, few[0].end),)
+
+
+def test_merged_acks_name_the_same_offsets() -> None:
+    """Ranges that overlap, touch, are equal, or lie within each other."""
+    random = Random(1)
+    for _ in range(300):
+        starts = [random.randrange(1, 30) for _ in range(random.randrange(1, 8))]
+        ranges = [(first, first + random.choice((1, 1, 2, 5, 20))) for first in starts]
+        [merged] = routes_transactions._merged([acks(*ranges)])
+        named = [offset for one in merged for offset in range(one.first, one.end)]
+        assert named == sorted({offset for first, end in ranges for offset in range(first, end)}), ranges
+    of_two = [step for key in ("{r}a", "{r}b") for step in [acks((1, 10), (2, 3), key=key)]]
+    assert [[(one.first, one.end) for one in merged] for merged in routes_transactions._merged(of_two)] == [
+        [(1, 10)]
+    ] * 2
 
 
 def test_more_ranges_than_a_transaction_may_have_are_refused_unmerged() -> None:
