@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 import shoal
+from shoal.inbox_buffer import InboxBuffer
 from tests.client.calls import bound, until
 from tests.client.fake_cluster import FakeCluster
 
@@ -84,3 +86,25 @@ async def test_what_comes_while_an_answer_is_awaited_is_bounded(
         assert 200_000 < inbox._buffer.bytes < 50_000 + 200_000 + 2 * len(BODY)
         flushing.cancel()
         slice_.ignored = set()
+
+
+async def test_what_waited_for_room_is_let_go_once_it_has_it() -> None:
+    class Held:
+        size_bytes, live, key_bytes, handles, end = 100, False, b"k", (1,), 2
+
+    buffer: Any = InboxBuffer({1: b"q"}, 100)
+
+    async def put_all() -> None:
+        for _ in range(50):
+            await buffer.put(Held())
+
+    async def take_all() -> None:
+        taken = 0
+        while taken < 50:
+            await asyncio.sleep(0)
+            while buffer:
+                buffer.take()
+                taken += 1
+
+    await asyncio.wait_for(asyncio.gather(put_all(), take_all()), 30)
+    assert not buffer._waiting

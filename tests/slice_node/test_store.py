@@ -100,6 +100,17 @@ async def test_a_checkpointer_killed_while_idle_is_replaced_and_told(
     await store.close()
 
 
+async def test_a_store_knows_how_much_is_frozen(tmp_path: Path) -> None:
+    """So much room is kept for the checkpoint."""
+    store = await Store.open(tmp_path)
+    store.tables.meta.put(b"a", bytes(100_000))
+    store.freeze(1)
+    assert 100_000 < store.frozen_bytes < 101_000
+    await store.checkpoint()
+    assert store.frozen_bytes == 0
+    await store.close()
+
+
 async def test_a_folder_has_one_owner(tmp_path: Path) -> None:
     store = await Store.open(tmp_path)
     program = f"""import asyncio, pathlib

@@ -9,7 +9,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import QUEUES_PER_ATTACH_MAX
 
-from .core_driver import bind, declare, drop, publish
+from .core_driver import bind, declare, drop, publish, unbind
 from .nacks_driver import TIMEOUT_MS, NacksDriver
 from .unsent_steps import attached, declared, leave
 
@@ -114,3 +114,15 @@ def test_bad_frames_are_refused_whole(core: NacksDriver) -> None:
         core.frame(session, wire.Nacks(stop=[1]), everyone=True)
     core.pump()
     assert core.times(session) == []
+
+
+def test_a_queue_whose_pulled_messages_are_unbound_away_is_consumed_no_longer() -> None:
+    core = NacksDriver()
+    core.change(declare("q"), bind("q", "k"), bind("q", "l"), publish("k", b"a", b"b"))
+    session = core.session()
+    assert core.pull(session, "q", 2)
+    queue_id = core.tables.queue_by_name.get(b"q")
+    assert queue_id is not None and core.dispatcher.registry.is_consumed(queue_id)
+    core.change(unbind("q", "k", discard=True))
+    core.settle()
+    assert not core.dispatcher.registry.is_consumed(queue_id)
