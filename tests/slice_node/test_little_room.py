@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
+from shoal_contract.errors import NoSuchQueue, ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_slice_node.adapters.checkpoints import Checkpoints
 from shoal_slice_node.adapters.journal_room import FREEING
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
 from shoal_slice_node.core.node.commit import Batch, Commit, Item
 from shoal_slice_node.core.verbs.changes import parse_change
 from shoal_slice_node.core.verbs.table import VERBS
 
+from .brokers import connected, running
 from .core_driver import CoreDriver, acks, bind, configure, declare, drop, publish, purge, unbind
+from .raw_session import RawSession
 
 SHORT = ResourceExhausted("the disk is full", subject="disk bytes")
 TAKEN, REFUSED = "applied", "ResourceExhausted"
@@ -124,3 +130,14 @@ def test_what_is_refused_is_answered_and_gives_its_room_back(how: str) -> None:
         room.commit.end(Unavailable("over"), Unavailable("over"))
         assert room.heard == {"publishes": "Unavailable", "drops": "Unavailable"}
     assert sum(room.given) == 150_000
+
+
+async def test_what_frees_room_is_taken_while_checkpoints_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Checkpoints, "refusal", "checkpoints fail")
+    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
+        session = await RawSession.open(SliceServiceStub(channel))
+        with pytest.raises(ResourceExhausted, match="checkpoints fail"):
+            await session.change(declare("q"))
+        with pytest.raises(NoSuchQueue):
+            await session.change(drop("q"))
+        session.call.cancel()

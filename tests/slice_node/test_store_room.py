@@ -16,6 +16,7 @@ import pytest
 from shoal_contract.errors import Corrupt, ResourceExhausted
 from shoal_slice_node.processes.checkpointer_process import _Kept, _written
 from shoal_slice_node.storage.checkpoint_writer import CheckpointWriter
+from shoal_slice_node.storage.limits import STORE_RESERVE_BYTES
 from shoal_slice_node.storage.lmdb_layout import DATA_FILE
 from shoal_slice_node.storage.lmdb_tables import LmdbBase
 from shoal_slice_node.storage.store_room import StoreRoom
@@ -84,6 +85,15 @@ def test_a_small_checkpoint_has_room_on_a_full_disk(tmp_path: Path) -> None:
         assert free_bytes(disk) == 0
         kept.close()
         assert found(disk)[0] == 5
+
+
+def test_the_reserve_is_there_again_after_each_checkpoint(tmp_path: Path) -> None:
+    writer = CheckpointWriter(tmp_path)
+    for lsn in range(1, 4):
+        writer.write(pieces(8_000 * lsn), lsn)
+        free_in_file = (tmp_path / DATA_FILE).stat().st_size - writer._used_bytes()
+        assert free_in_file >= STORE_RESERVE_BYTES // 2
+    writer.close()
 
 
 def test_nothing_is_cut_off_a_file_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
