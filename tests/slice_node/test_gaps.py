@@ -321,3 +321,41 @@ def test_what_was_sent_and_comes_back_after_the_key_dropped_it_is_a_gap(core: Co
     assert offsets(core, second) == [*range(31 if how in ("closes", "detaches") else 37, 61)]
     assert told(core) == [(8, 11)]
     core.check()
+
+
+@pytest.mark.parametrize("dropped", [False, True])
+@pytest.mark.parametrize("ack_timeout_ms", [0, 30_000])
+@pytest.mark.parametrize("window", [6, 100])
+def test_what_was_given_again_while_older_ones_are_out_and_gone_ends_nothing(
+    dropped: bool, ack_timeout_ms: int, window: int
+) -> None:
+    """The next publish ended the slice: it looked for the first of what is to be given again, and nothing was."""
+    core = CoreDriver()
+    step = declare("q")
+    step.declares.options.ack_timeout_ms = ack_timeout_ms
+    core.change(step)
+    if dropped:
+        core.change(configure("k", KeyOptions(capacity_messages=6, policy="drop_oldest")))
+    core.change(bind("q", "k"))
+    session = core.session()
+    core.attach(session, "q", messages=window)
+    core.change(publish("k", b"1", b"2", b"3", ttl_ms=0 if dropped else 1000), publish("k", b"4", b"5", b"6"))
+    assert offsets(core, session) == [*range(1, 7)]
+    if dropped:
+        core.change(publish("k", b"7"))
+    else:
+        core.now_ms += 5000
+        core.maintain()
+        core.maintain()
+    (key_id,) = session.attachments[1].feed.streams
+    got: list[int] = []
+    for nacked in (5, 6, 5):
+        core.dispatcher.nack(session.attachments[1], key_id, nacked, nacked + 1, 0, False)
+        got += offsets(core, session)
+        core.change(publish("k", b"x"))
+        got += offsets(core, session)
+    core.ack(session, "k", 1, 7)
+    core.settle()
+    got += offsets(core, session)
+    assert sorted(set(got)) == [5, 6, *range(7, 11 if dropped else 10)]
+    core.check()

@@ -138,7 +138,7 @@ class Stream:
         out."""
         if self.cursor >= low:
             return False
-        return self.passed < low or (self.returned is not None and self.returned[0].first < low)
+        return self.passed < low or bool(self.returned and self.returned[0].first < low)
 
     def note_passed(self, low: int) -> None:
         """Notes that a consumer was told of all below `low` that is not kept, but for what is out."""
