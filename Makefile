@@ -39,7 +39,7 @@ demo: compiled  ## a local cluster replays real chat and churn, loses a node, an
 chat: compiled  ## a small group chat on a local cluster, at http://127.0.0.1:7480/ (examples/chat)
 	$(CORE) $(BIN)/python examples/chat/server.py
 
-WORKERS ?= 2
+WORKERS ?= 3
 test: compiled  ## every test but the longest, WORKERS files at a time; that of the page skips where there is no Chromium
 	$(BIN)/pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 12 --durations-min 8 -m 'not long'
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import asyncio
 import gc
 from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING
 
 import grpc
 import pytest
 
+from shoal_contract.decode_error import DecodeError
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters.frame_room import FrameRoom
-from shoal_slice_node.adapters.kept_frames import KeptFrames, parse_frame
+from shoal_slice_node.adapters.kept_frames import Frame, Kept, KeptFrames, parse_frame
 from shoal_slice_node.adapters.limits import UNPARSED_FACTOR
-from shoal_slice_node.core.checking.session_frames import kept_bytes_most
+from shoal_slice_node.core.checking.session_frames import is_read, kept_bytes_most
 
 from .brokers import running, served
 from .core_driver import bind, declare, publish
@@ -176,8 +178,8 @@ async def test_frames_that_wait_for_their_turns_are_bounded_as_parsed(tmp_path: 
     attach takes 20 times its bytes: 480 sessions took a node of 400 MiB to 1,174."""
     async with running(tmp_path) as broker, served(broker, tmp_path) as address:
         limit, most = 1_000_000, 0
-        broker.kept_frames = KeptFrames(limit)
-        room = broker.kept_frames.room
+        broker.kept_frames = KeptFrames(limit, broker.large_frames)
+        room = broker.kept_frames.reads if kind == "describe" else broker.kept_frames.others
         taken = room._fits
 
         def fits(size_bytes: int) -> bool:
@@ -208,7 +210,7 @@ async def test_frames_that_wait_for_their_turns_are_bounded_as_parsed(tmp_path: 
 async def test_what_a_session_leaves_behind_gives_its_room_back(tmp_path: Path) -> None:
     """A session that ends drops its work that waits for a turn, and no answer is made of it."""
     async with running(tmp_path) as broker, served(broker, tmp_path) as address:
-        room = broker.kept_frames.room
+        rooms = broker.kept_frames.reads, broker.kept_frames.others
         async with grpc.aio.insecure_channel(address) as channel:
             stub: SliceServiceAsyncStub = SliceServiceStub(channel)
             for kind in ("attach", "detach", "describe", "acks", "nacks", "change", "live"):
@@ -217,36 +219,103 @@ async def test_what_a_session_leaves_behind_gives_its_room_back(tmp_path: Path) 
                     await session.write(frame_of(kind))
                 session.call.cancel()
             async with asyncio.timeout(60):
-                while room._used_bytes or room._waiting_bytes:  # noqa: ASYNC110 - rooms tell nobody
+                while any(room._used_bytes or room._waiting_bytes for room in rooms):  # noqa: ASYNC110 - rooms tell nobody
                     await asyncio.sleep(0.005)
                 await (await RawSession.open(stub)).change(declare("q"))
-        assert not room._used_bytes
+        assert not any(room._used_bytes for room in rooms)
 
 
 async def test_what_is_no_frame_gives_its_room_back() -> None:
-    frames = KeptFrames(10_000)
+    frames = KeptFrames(10_000, FrameRoom(10_000))
     steps: list[float] = []
-    _, kept, _ = await frames.parsed(frame_of("detach").SerializeToString(), "a", steps.append)
-    waiting = asyncio.create_task(frames.parsed(b"\xff" * 100, "b", steps.append))
-    other = asyncio.create_task(frames.parsed(b"\xff" * 100, "c", steps.append))
+    _, kept, _ = await frames.parsed(frame_of("detach").SerializeToString(), "a", 0, steps.append)
+    waiting = asyncio.create_task(frames.parsed(b"\x22\xff", "b", 0, steps.append))
+    other = asyncio.create_task(frames.parsed(b"\x22\xff", "c", 0, steps.append))
     await asyncio.sleep(0)
     kept.free()
     done = await asyncio.gather(waiting, other, return_exceptions=True)
     assert [type(error).__name__ for error in done] == ["Malformed", "Malformed"]
-    assert not frames.room._used_bytes and not frames.room._waiting_bytes
+    assert not frames.others._used_bytes and not frames.others._waiting_bytes
 
 
 async def test_room_of_a_frame_that_another_thread_collects_goes_to_the_next() -> None:
     """Garbage in circles is collected by whichever thread meets it, as the journal's."""
-    frames = KeptFrames(10_000)
+    frames = KeptFrames(10_000, FrameRoom(10_000))
     data = frame_of("detach").SerializeToString()
-    _, kept, _ = await frames.parsed(data, "a", lambda _: None)
+    _, kept, _ = await frames.parsed(data, "a", 0, lambda _: None)
     kept.settle(10_000)
-    waiting = asyncio.create_task(frames.parsed(data, "b", lambda _: None))
+    waiting = asyncio.create_task(frames.parsed(data, "b", 0, lambda _: None))
     await asyncio.sleep(0)
     circle: list[object] = [kept]
     circle.append(circle)
     del kept, circle
     await asyncio.to_thread(gc.collect)
     _, other, _ = await asyncio.wait_for(waiting, 30)
-    assert frames.room._used_bytes == other.bytes
+    assert frames.others._used_bytes == other.bytes
+
+
+def request_of(kind: str, random: Random) -> wire.SessionRequest:
+    """A frame of this kind, with the other fields as any client may set them."""
+    request = wire.SessionRequest(sequence=random.choice((0, 1, 1 << 60)), settled=random.choice((0, 7)))
+    if kind == "change":
+        request.change = random.randbytes(random.randrange(300))
+    else:
+        getattr(request, kind).SetInParent()
+    return request
+
+
+KINDS = [field.name for field in wire.SessionRequest.DESCRIPTOR.oneofs_by_name["frame"].fields]
+
+
+def test_what_asks_for_large_answers_is_known_before_it_is_parsed() -> None:
+    random = Random(3)
+    for _ in range(3000):
+        kinds = [random.choice(KINDS) for _ in range(random.choice((0, 1, 1, 2, 3)))]
+        data = b"".join(request_of(kind, random).SerializeToString() for kind in kinds)
+        if random.random() < 0.3:
+            cut = bytearray(data)
+            for _ in range(random.randrange(4)):
+                cut[random.randrange(len(cut)) if cut else 0 : 1] = random.randbytes(random.randrange(3))
+            data = bytes(cut)
+        try:
+            kind = wire.SessionRequest.FromString(data).WhichOneof("frame")
+        except DecodeError:
+            is_read(data)
+            continue
+        if kind in ("pull", "describe"):
+            assert is_read(data), data
+    for name in KINDS:
+        assert is_read(request_of(name, random).SerializeToString()) is (name in ("pull", "describe"))
+
+
+async def test_describes_that_wait_for_their_answers_hold_up_no_other_frames() -> None:
+    """A client that reads nothing kept the room of all frames, and with large ones the room to parse them, too."""
+    large = FrameRoom(100_000)
+    frames = KeptFrames(1_000_000, large)
+    describe = wire.SessionRequest(describe=wire.Describe(queues=[b"%0250d" % number for number in range(1000)]))
+    data = describe.SerializeToString()
+    held: list[Kept] = []
+    waiting: list[asyncio.Task[tuple[Frame, Kept, float]]] = []
+    for number in range(8):
+        task = asyncio.create_task(frames.parsed(data, f"hostile {number}", len(data), lambda _: None))
+        await asyncio.wait([task], timeout=0.05)
+        if task.done():
+            held.append(task.result()[1])
+            large.give(len(data))
+        else:
+            waiting.append(task)
+    assert held and waiting
+    change = wire.SessionRequest(change=wire.Change(steps=[publish("k", bytes(70_000))]).SerializeToString())
+    for request, large_bytes in ((frame_of("detach"), 0), (change, 70_000)):
+        parsed = frames.parsed(request.SerializeToString(), "honest", large_bytes, lambda _: None)
+        frame, kept, _ = await asyncio.wait_for(parsed, 10)
+        assert frame.kind != "describe"
+        kept.free()
+        if large_bytes:
+            large.give(large_bytes)
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    for one in held:
+        one.free()
+    assert not frames.reads._used_bytes and not frames.others._used_bytes and not large._used_bytes

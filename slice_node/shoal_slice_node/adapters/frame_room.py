@@ -1,9 +1,9 @@
 """Bounds frames by what they take: large ones, which are counted before they are parsed, so that one turn of the loop
 parses only one; and all frames of sessions once they are parsed, while they wait for their turns (kept_frames).
 
-Each kind has a bound of its own, half of what may be pending, so that small frames, however many, do not keep large
-ones waiting. Connections take turns. Where too much waits, the connection with most of it loses a frame. A session has
-at most one frame waiting.
+Each kind has a bound of its own, so that small frames, however many, do not keep large ones waiting: half of what may
+be pending for large ones, a quarter for pulls and describes, a quarter for all others. Connections take turns. Where
+too much waits, the connection with most of it loses a frame. A session has at most one frame waiting.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """Parses the frames of sessions, and bounds those that wait for their turns: parsed, a frame takes up to 45 times its
 bytes.
 
-While there is no room, frames wait as they came. Belongs here: parsing, and what is kept. Not here: what the frames
-request (session_work), large frames before they are parsed (frame_room).
+While there is no room, frames wait as they came. Pulls and describes have a room of their own: they keep it until their
+answers have room, which a client that reads nothing may hold up. Belongs here: parsing, and what is kept. Not here:
+what the frames request (session_work).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.frame_room import FrameRoom
 from shoal_slice_node.core.checking.session_frames import (
+    is_read,
     kept_bytes,
     kept_bytes_most,
     kept_bytes_of_change,
@@ -63,43 +65,59 @@ class Frame:
 
 
 class KeptFrames:
-    """Bounds the frames of all sessions that are parsed and wait. `limit_bytes`: what they may take, or there is one
-    larger frame alone."""
+    """Bounds the frames of all sessions that are parsed and wait. `reads`: pulls and describes, `others`: all others;
+    each may take `limit_bytes`, or there is one larger frame alone. `large`: bounds large frames that are parsed."""
 
-    def __init__(self, limit_bytes: int) -> None:
-        self.room = FrameRoom(limit_bytes)
+    def __init__(self, limit_bytes: int, large: FrameRoom) -> None:
+        self.reads, self.others = FrameRoom(limit_bytes), FrameRoom(limit_bytes)
+        self._large = large
 
     async def parsed(
-        self, data: bytes, connection: Hashable, step_ended: Callable[[float], None]
+        self, data: bytes, connection: Hashable, large_bytes: int, step_ended: Callable[[float], None]
     ) -> tuple[Frame, Kept, float]:
         """Parses a frame once there is room for it. Returns it, what keeps its room, and when the last step began: it
-        goes on with what the frame requests. `step_ended` is told when each step before it began.
+        goes on with what the frame requests. `large_bytes`: what it takes of the room for large frames, which the
+        caller gives back; 0: it is none. `step_ended` is told when each step before it began.
 
-        Raises Malformed, TooLarge for what is no frame, ResourceExhausted if too much waits.
+        Raises Malformed, TooLarge for what is no frame, ResourceExhausted if too much waits. Then nothing is taken.
         """
-        kept = await self._most(data, connection) if self.room.crowded else None
+        room = self.reads if is_read(data) else self.others
+        kept = await _most(room, data, connection) if room.crowded else None
         while True:
-            began = time.perf_counter()
             try:
-                frame = parse_frame(data)
-            except ShoalError:
+                if large_bytes:
+                    await self._large.take(large_bytes, connection)
+                began = time.perf_counter()
+                frame = self._parsed_or_free(data, large_bytes)
+            except BaseException:
                 if kept is not None:
                     kept.free()
                 raise
-            if kept is None and self.room.take_now(frame.bytes):
-                kept = Kept(self.room, frame.bytes)
+            if kept is None and room.take_now(frame.bytes):
+                kept = Kept(room, frame.bytes)
             if kept is not None:
                 kept.settle(frame.bytes)
                 return frame, kept, began
             del frame  # Its bytes are much less.
+            if large_bytes:
+                self._large.give(large_bytes)
             step_ended(began)
-            kept = await self._most(data, connection)
+            kept = await _most(room, data, connection)
 
-    async def _most(self, data: bytes, connection: Hashable) -> Kept:
-        """Waits for room for whatever `data` may become."""
-        most = kept_bytes_most(len(data))
-        await self.room.take(most, connection, len(data))
-        return Kept(self.room, most)
+    def _parsed_or_free(self, data: bytes, large_bytes: int) -> Frame:
+        try:
+            return parse_frame(data)
+        except ShoalError:
+            if large_bytes:
+                self._large.give(large_bytes)
+            raise
+
+
+async def _most(room: FrameRoom, data: bytes, connection: Hashable) -> Kept:
+    """Waits for room for whatever `data` may become."""
+    most = kept_bytes_most(len(data))
+    await room.take(most, connection, len(data))
+    return Kept(room, most)
 
 
 def parse_frame(data: bytes) -> Frame:

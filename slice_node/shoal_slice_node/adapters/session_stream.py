@@ -87,12 +87,11 @@ class SessionStream:
             size_bytes = len(data)
             self._broker.watchman.unread.read(connection, size_bytes)
             large_bytes = size_bytes if size_bytes > PARSED_AT_ONCE_BYTES_MAX else 0
-            if large_bytes:
-                await commit.large_frames.take(large_bytes, connection)
+            steps = self._broker.steps
+            frame, kept, began = await self._broker.kept_frames.parsed(data, connection, large_bytes, steps.done)
             try:
-                frame, kept, began = await self._broker.kept_frames.parsed(data, connection, self._broker.steps.done)
                 large_bytes = self._work.take(frame, kept, large_bytes)
-                self._broker.steps.done(began)
+                steps.done(began)
                 del frame, kept
             finally:
                 if large_bytes:

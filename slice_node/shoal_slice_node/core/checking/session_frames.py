@@ -45,6 +45,14 @@ REQUEST_SHAPE: Final[Shape] = {
 elsewhere."""
 
 _FIELDS_MAX: Final = 2 * ACKED_CONSUMERS_PER_FRAME_MAX
+_CHANGE: Final = 4
+_READS: Final = frozenset((8, 9))
+"""Pull and describe."""
+_FIELDS_LOOKED_AT: Final = 4
+_VARINT: Final = 0
+_DELIMITED: Final = 2
+_LONGEST_VARINT: Final = 10
+"""Protobuf's wire format: https://protobuf.dev/programming-guides/encoding."""
 
 
 def parse_request(data: bytes) -> wire.SessionRequest:
@@ -57,6 +65,38 @@ def parse_request(data: bytes) -> wire.SessionRequest:
         return wire.SessionRequest.FromString(data)
     except DecodeError:
         raise Malformed(f"frame of {len(data)} bytes cannot be read", subject="frame") from None
+
+
+def is_read(data: bytes) -> bool:
+    """Returns whether a frame asks for an answer that may be large: a pull or a describe. Looks at its first fields
+    only, and parses nothing. A frame with more fields than any needs counts as such a one, too."""
+    position, kind = 0, 0
+    for _ in range(_FIELDS_LOOKED_AT):
+        if position >= len(data):
+            return kind in _READS
+        tag, position = _varint(data, position)
+        if tag & 7 == _DELIMITED:
+            size_bytes, position = _varint(data, position)
+            position += size_bytes
+            if tag >> 3 in REQUEST_SHAPE or tag >> 3 == _CHANGE:
+                kind = tag >> 3  # Of several, the last counts.
+        elif tag & 7 == _VARINT:
+            _, position = _varint(data, position)
+        else:
+            return True
+    return position < len(data) or kind in _READS
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """Returns a number of protobuf's wire format, and where it ends; beyond the end of `data` if that is cut off."""
+    value = shift = 0
+    for byte in data[position : position + _LONGEST_VARINT]:
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, position
+        shift += 7
+    return value, len(data) + 1
 
 
 def kept_bytes_of_change(size_bytes: int, operations: int) -> int:
