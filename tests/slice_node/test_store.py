@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,7 +14,15 @@ import pytest
 
 from shoal_contract.errors import Conflict, Corrupt, Unavailable
 from shoal_slice_node.adapters.store import Store
-from shoal_slice_node.storage.lmdb_layout import FORMAT_ROW, STORE, TABLE_FORMS_ROW, open_environment, open_table
+from shoal_slice_node.storage.checkpoint_writer import CheckpointWriter
+from shoal_slice_node.storage.lmdb_layout import (
+    DATA_FILE,
+    FORMAT_ROW,
+    STORE,
+    TABLE_FORMS_ROW,
+    open_environment,
+    open_table,
+)
 from shoal_slice_node.storage.lmdb_tables import LmdbBase
 from shoal_slice_node.storage.store_inspection import inspect_store
 
@@ -79,6 +88,34 @@ async def test_what_a_checkpointer_wrote_before_it_was_killed_does_not_melt(
     base = LmdbBase(tmp_path)
     assert base.lsn == (1 if committed else 2)
     base.close()
+
+
+async def test_a_commit_that_no_reader_sees_yet_does_not_melt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A checkpointer that is killed between LMDB's meta page and the word of it to readers: the next writer makes the
+    commit seen."""
+    folder, other = tmp_path / "store", tmp_path / "other"
+    store = await Store.open(folder)
+    store.tables.queue_by_name.insert(b"came", b"and went")
+    store.freeze(1)
+    os.kill(store.checkpointer_pid, signal.SIGKILL)
+    with pytest.raises(Unavailable):
+        await store.checkpoint()
+    other.mkdir()
+    shutil.copy(folder / DATA_FILE, other / DATA_FILE)
+    writer = CheckpointWriter(other)
+    writer.write(store.tables.pieces(), 1)
+    writer.close()
+    with (folder / DATA_FILE).open("r+b") as file:
+        file.write((other / DATA_FILE).read_bytes())
+    store.tables.queue_by_name.delete(b"came")
+    monkeypatch.setattr(store.tables, "trimmed", lambda: iter([1 << 30]))
+    assert not await store.melt()
+    await store.checkpoint()
+    assert store.tables.queue_by_name.get(b"came") is None and not list(store.tables.queue_by_name.scan())
+    store.freeze(2)
+    await store.checkpoint()
+    assert not list(store.tables.queue_by_name.scan())
+    await store.close()
 
 
 async def test_a_checkpointer_killed_while_idle_is_replaced_and_told(

@@ -15,7 +15,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-from shoal_contract.errors import ShoalError
 from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX, MELT_SHARE
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.processes.checkpointer import Checkpointer
@@ -148,11 +147,8 @@ class Store:
 
         A checkpointer that died may have written it: then it must be written again as it is, since what came and went
         leaves no trace in the active delta, and would stay in the base."""
-        try:
-            if self._base.newest_lsn != self.checkpoint_lsn:
-                return False
-        except ShoalError:
-            return False  # It cannot be known now.
+        if not self._base.is_newest:
+            return False
         saved_bytes = 0
         for trimmed_bytes in self.tables.trimmed():
             saved_bytes += trimmed_bytes
