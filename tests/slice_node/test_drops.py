@@ -9,6 +9,7 @@ import pytest
 
 from shoal_contract.errors import Conflict, NoSuchQueue, ResourceExhausted, ShoalError, TooLarge
 from shoal_contract.limits import DROP_IF_EMPTY_OPERATIONS, FRAME_OPERATIONS_MAX
+from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.drop_conditions import IN_USE
 from shoal_slice_node.core.apply.effects import Effects
@@ -24,7 +25,7 @@ from shoal_slice_node.core.verbs.changes import parse_change
 from shoal_slice_node.core.verbs.engine import Engine
 from shoal_slice_node.core.verbs.table import columns_of
 
-from .core_driver import CoreDriver, bind, declare, drop, drop_if, publish, purge, raises, unbind
+from .core_driver import CoreDriver, bind, configure, declare, drop, drop_if, publish, purge, raises, unbind
 from .drop_steps import NINE, exists, item, populated, refusal
 
 # Many at once.
@@ -325,3 +326,31 @@ def test_a_repeated_drop_gets_its_first_answer() -> None:
         core.commit()
         core.dispatcher.detach(session, 1)
     assert found[0].outcome == found[1].outcome and exists(core, "q0"), "it was in use when it was first asked"
+
+
+def test_bindings_with_detail_rows_cost_once_where_a_queue_must_be_empty() -> None:
+    """600 of them were refused for ever: the slice said that the queues of the change had more than 1,000."""
+    core = CoreDriver()
+    keys = [f"k{number}" for number in range(600)]
+    core.change(declare("q"))
+    for key in keys:
+        core.change(configure(key, KeyOptions(capacity_messages=3, policy="drop_oldest")))
+    core.change_all(bind("q", *keys[first : first + 100]) for first in range(0, len(keys), 100))
+    session = core.session(1 << 30)
+    core.attach(session, "q", messages=1_000_000, size=1 << 40)
+    for key in keys:
+        core.change(publish(key, b"1"), publish(key, b"2"), publish(key, b"3"))
+    core.take(session)
+    for key in keys:
+        core.ack(session, key, 2, 4)
+    core.flush()
+    for key in keys:  # The first, which is out, is given up, and stays out.
+        core.change(publish(key, b"a", b"b", b"c"))
+    core.take(session)
+    for key in keys:
+        core.ack(session, key, 4, 7)
+    core.flush()
+    core.dispatcher.close(session)
+    core.settle()
+    assert sum(1 for _ in core.tables.detail.scan()) == len(keys)
+    assert not refusal(core.change(drop_if("q", empty=True))) and not exists(core, "q")

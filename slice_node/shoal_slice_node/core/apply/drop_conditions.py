@@ -7,7 +7,6 @@ a look costs a few rows for each binding, and is bounded.
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import Final
 
 from shoal_contract.errors import Conflict, ResourceExhausted, TooLarge
@@ -49,15 +48,20 @@ def drop_if(
 
 
 def _check_empty(state: State, queue: Queue, looking: BindingBudget) -> None:
+    """Checks that a queue is empty. Each binding costs once, with a detail row or without, and those that have ended,
+    too."""
     tables = state.tables
-    rows = islice(tables.detail.scan(queue.id), max(0, looking.remaining)) if queue.details else ()
-    for row_key, row in rows:
+    if queue.details > looking.remaining:
+        raise _too_many(state, queue, max(queue.bindings, queue.details))
+    without = queue.bindings
+    for row_key, row in tables.detail.scan(queue.id) if queue.details else ():
         looking.remaining -= 1
+        without -= not cursor_and_end(row)[1]
         if _has_backlog(tables, row_key[KEY_ID], row):
             raise _not_empty(state, queue)
-    if queue.bindings > looking.remaining:
-        raise _too_many(state, queue)
-    looking.remaining -= queue.bindings
+    if without > looking.remaining:
+        raise _too_many(state, queue, queue.details + without)
+    looking.remaining -= without
     for key_id, _, cursor in queue.entries():
         key_row = bound_key(tables, key_id)[1]
         in_detail = queue.details and tables.detail.get(detail_key(queue.id, key_id)) is not None
@@ -81,11 +85,11 @@ def _not_empty(state: State, queue: Queue) -> Conflict:
     return Conflict(f"queue {shown} is not empty, and not dropped: it has a backlog", subject=shown)
 
 
-def _too_many(state: State, queue: Queue) -> TooLarge | ResourceExhausted:
+def _too_many(state: State, queue: Queue, bindings: int) -> TooLarge | ResourceExhausted:
     """Returns the error of a queue whose bindings may not be looked at: ever, or after those of other queues in the
-    same change."""
+    same change. `bindings`: how many there are, with those that have ended."""
     shown = state.refusals.shown(queue.name)
-    limit, bindings = EMPTY_BINDINGS_MAX, queue.bindings
+    limit = EMPTY_BINDINGS_MAX
     if bindings > limit:
         return TooLarge(
             f"queue {shown} has {bindings} bindings, and is not dropped: whether a queue is empty is looked up for up"
