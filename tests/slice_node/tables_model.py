@@ -49,7 +49,9 @@ class TablesDriver:
         """Every table, whole."""
         for name in self.row_tables:
             rows: Rows = getattr(self.tables, name)
-            assert list(rows.scan()) == sorted(self.model.rows[name].items()), name
+            model = self.model.rows[name]
+            assert list(rows.scan()) == sorted(model.items()), name
+            assert [rows.get(key) for key in ROW_KEYS] == [model.get(key) for key in ROW_KEYS], name
         for name in GROUP_TABLES:
             groups: Groups = getattr(self.tables, name)
             want = [(group, member) for group, members in self.model.groups[name].items() for member in members]

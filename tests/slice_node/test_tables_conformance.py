@@ -105,6 +105,55 @@ def test_what_was_trimmed_since_a_freeze_is_told_and_is_gone_once_it_has_melted(
     assert delta.bytes_active < 2_000
 
 
+def test_a_row_that_came_before_a_freeze_and_went_after_it_stays_gone_once_it_has_melted() -> None:
+    """It was there with an empty value: the next declare of such a queue stopped the slice."""
+    base = MemoryBase()
+    delta = Delta(base)
+    delta.queue.insert(b"checkpointed", b"1")
+    delta.freeze()
+    base.checkpoint(delta)
+    for name in (b"goes", b"changes", b"stays", b"comes again"):
+        delta.queue.insert(name, b"1")
+    delta.freeze()
+    for name in (b"goes", b"comes again", b"checkpointed"):
+        delta.queue.delete(name)
+    delta.queue.put(b"changes", b"2")
+    delta.queue.insert(b"comes again", b"3")
+    before = dict(delta.queue.scan())
+    assert before == {b"changes": b"2", b"stays": b"1", b"comes again": b"3"}
+    while delta.melt():
+        pass
+    delta.drop_frozen()
+    for name in (b"goes", b"changes", b"stays", b"comes again", b"checkpointed"):
+        assert delta.queue.get(name) == before.get(name)
+    assert delta.queue.entries() == len(before) and dict(delta.queue.scan()) == before
+    delta.queue.insert(b"goes", b"4")
+    assert delta.queue.get(b"goes") == b"4" and delta.queue.entries() == len(before) + 1
+
+
+def test_logs_say_that_trims_have_not_all_melted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More trims than one piece has: the rest was lost, and trimmed rows were there again."""
+    monkeypatch.setattr(delta_module, "PIECE_ROWS_MAX", 2)
+    base = MemoryBase()
+    delta = Delta(base)
+    keys = [b"key%05d" % number for number in range(7)]
+    for key_id in keys:
+        delta.log.append(key_id, 1, b"row")
+        delta.log.append(key_id, 2, b"row")
+    delta.freeze()
+    base.checkpoint(delta)
+    for key_id in keys:
+        delta.log.trim(key_id, 1, 2)
+    delta.freeze()
+    while delta.melt():
+        pass
+    delta.drop_frozen()
+    assert [first for _, first, _ in delta.log.scan()] == [2] * len(keys)
+    delta.freeze()
+    base.checkpoint(delta)
+    assert [first for _, first, _ in base.tables.log.scan()] == [2] * len(keys)
+
+
 NO_HINTS = (*ROW_TABLES, "local_totals")
 """The checkpointer itself puts rows into `local_hints` (test_store)."""
 

@@ -149,6 +149,21 @@ def test_the_acks_of_a_transaction_are_merged_before_the_library_gets_them() -> 
     assert with_range((), 7, 9)[0] == ((few[0].first, few[0].end),)
 
 
+@pytest.mark.parametrize(
+    "ranges",
+    [[(1, 10), (2, 3)], [(1, 10), (1, 10)], [(1, 5), (3, 8)], [(1, 3), (3, 5)], [(1, 3), (4, 5)], [(1, 9), (2, 9)]],
+    ids=["nested", "equal", "overlapping", "touching", "apart", "nested to the end"],
+)
+def test_merged_acks_are_the_same_messages(ranges: list[tuple[int, int]]) -> None:
+    """A range that is in another one cut it off: the rest of it came again."""
+    both = AckStep(queue="q", ranges=[one for key in ("{r}a", "{r}b") for one in acks(*ranges, key=key).ranges])
+    both.ranges.append(acks((7, 9), key="{r}b").ranges[0])
+    [merged] = routes_transactions._merged([both])
+    for key, named in ((b"{r}a", ranges), (b"{r}b", [*ranges, (7, 9)])):
+        found = [offset for one in merged if one.key == key for offset in range(one.first, one.end)]
+        assert found == sorted({offset for first, end in named for offset in range(first, end)})
+
+
 def test_more_ranges_than_a_transaction_may_have_are_refused_unmerged() -> None:
     half = limits.TRANSACTION_STEPS_MAX // 2 + 1
     steps = [acks(*((2 * at, 2 * at + 1) for at in range(1, half + 1)), key=key) for key in ("{r}a", "{r}b")]
