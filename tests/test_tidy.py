@@ -34,9 +34,9 @@ DISPATCH_USERS = tuple(
 )
 DISPATCH_CLASSES = {"Attachment", "DispatchShares", "Feed", "Lease", "Out", "Parcel", "Session", "Share", "Stream"}
 OTHER_OBJECTS = ("counters", "interest")
+"""Their fields have names that fields of dispatch have, too."""
 CONSUMERS = {"all", "any", "difference_update", "extend", "join", "max", "min", "sorted", "sum", "tuple", "update"}
 """Functions that consume all of an iterator at once."""
-"""Their fields have names that fields of dispatch have, too."""
 WRITES_FIELDS = {SLICE_NODE + "core/dispatch/growing.py": "_give"}
 """Functions that write fields of others. `_give` gives a chunk to every stream of a key: by methods a delivery takes
 twice as long (figures in its docstring)."""

@@ -10,6 +10,7 @@ from shoal_contract.errors import ResourceExhausted, Unavailable
 from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.journal_room import FREEING
+from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
 from shoal_slice_node.core.node.commit import Commit, Item
 from shoal_slice_node.core.turns import Work
@@ -100,13 +101,13 @@ def test_what_is_not_journaled_goes_on() -> None:
     short = Short()
     done: list[str] = []
 
-    def work() -> Work[object]:
+    def work() -> Work[Effects]:
         done.append("read")
-        return
         yield
+        return Effects()
 
     read = short.item("read", 0)
-    read.work, read.work_bytes = work, 100  # type: ignore[assignment]  # no effects are looked at
+    read.work, read.work_bytes = work, 100
     assert short.gathers(read)
     short.commit.written()
     while short.commit.to_apply:

@@ -7,6 +7,7 @@ They go by queue, key and offset, so any consumer's messages can be meant. Not h
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import shoal
 from shoal_contract.arguments import check_delay_ms
@@ -15,6 +16,10 @@ from shoal_ops import output
 from shoal_ops.commands.verbs import connect, tell_gap, tell_message
 from shoal_ops.limits import SLICE_DEADLINE_S
 from shoal_ops.offsets import parse_offsets
+
+_UNKNOWN: Final = -1
+_UNBOUND: Final = -2
+"""What a look at a backlog finds besides a number of messages."""
 
 
 async def pull(at: str, queue: str, messages: int, lease_ms: int, as_json: bool) -> None:
@@ -32,29 +37,33 @@ async def ack(at: str, queue: str, key: str, offsets: Sequence[str], as_json: bo
     async with connect(at) as broker:
         leases = shoal.Leases(broker)
         await _check_exists(leases, queue)
-        before = await _backlogs(broker, queue)
-        name = text(encode_name(key, "key"))
-        if before is not None and name not in before:
+        before = await _look(broker, queue, key)
+        if before == _UNBOUND:
             shown = output.shown(key)
             raise shoal.BadCall(f"queue {output.shown(queue)} is not bound to {shown}: there is nothing to ack")
         await leases.ack(queue, done)
-        after = None if before is None else await _backlogs(broker, queue)
-    if before is None or after is None:
+        after = _UNKNOWN if before == _UNKNOWN else await _look(broker, queue, key)
+    if _UNKNOWN in (before, after):
         _tell("acked", {}, queue, key, done, as_json)
         return
-    was, now = before[name], after.get(name, 0)
+    was, now = before, max(0, after)  # Once all is acked, an ended binding is gone.
     more = f"; the backlog was {was} and is {now}"
     _tell("acked", {"backlog_before": was, "backlog_after": now}, queue, key, done, as_json, more)
 
 
-async def _backlogs(broker: shoal.Broker, queue: str) -> dict[str, int] | None:
-    """Returns key -> how many of its messages the queue still has to get. None where a slice does not answer: that is
-    no reason not to ack at another one."""
+async def _look(broker: shoal.Broker, queue: str, key: str) -> int:
+    """Returns how many messages of the key the queue still has to get; _UNBOUND; _UNKNOWN where no slice tells, which
+    is no reason not to ack: one does not answer, or has more bindings than it lists."""
     try:
         found = await broker.describe(queue, bindings=True, deadline_s=SLICE_DEADLINE_S)
-    except shoal.OutcomeUnknown:
-        return None
-    return {one.key: one.messages for one in found.bindings}
+    except shoal.ShoalError:
+        return _UNKNOWN
+    name = text(encode_name(key, "key"))
+    for one in found.bindings:
+        if one.key == name:
+            return one.messages
+    in_force = [one for one in found.bindings if not one.end]
+    return _UNBOUND if len(in_force) >= found.binding_count else _UNKNOWN
 
 
 async def nack(at: str, queue: str, key: str, offsets: Sequence[str], delay_s: float, as_json: bool) -> None:

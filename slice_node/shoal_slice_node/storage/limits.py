@@ -36,7 +36,8 @@ SEGMENT_BYTES: Final = 64 << 20
 
 SEGMENT_RESERVE_SHARE: Final = 16
 """The last bytes of a segment, this share of it (4 MiB), are left to what frees room while there is no next segment:
-drops, purges, unbinds, acks, and the node's own records. 4 MiB hold 100,000 bindings that are given up."""
+drops, purges, unbinds, acks, and the node's own records but RETRY and FAREWELL. 4 MiB hold 100,000 bindings that are
+given up."""
 
 APPEND_BYTES_MAX: Final = 32 << 20
 """Bytes of one append to the journal. It fits a segment, and is more than the bound of one record."""

@@ -1,4 +1,5 @@
-"""Does what is due when something that was out, or rested, is no more: the one place for it.
+"""Does what is due when something that was out, or rested, is no more, but for acks of sessions and of
+changes (acks_in_flight), leases that end (timeouts) and what is forgotten (registry), which do it themselves.
 
 Windows have opened, a session may owe less, a pull may have nothing left, a queue may be idle. Whichever is forgotten,
 a queue falls silent, or stays in memory.

@@ -37,7 +37,8 @@ NODE: Hashable = "node"
 """The source of the node's own items."""
 _NOTHING = Effects()
 _FREEING = frozenset((Kind.ACKS, Kind.TRIM, Kind.RECLAIM, Kind.OWNERSHIP, Kind.EXPIRE, Kind.DUE))
-"""The node's own records that are written although there is little room."""
+"""The node's own records that are written although there is little room: they let go of more than they take. RETRY and
+FAREWELL wait: they copy messages."""
 
 
 @dataclass(slots=True)
