@@ -58,6 +58,19 @@ def test_what_was_pulled_and_purged_does_not_come_back_when_its_lease_ends() -> 
     assert not core.dispatcher.feeds, "a purged queue that nobody consumes leaves no trace"
 
 
+def test_what_was_pulled_and_given_up_by_an_unbind_leaves_no_trace() -> None:
+    """It counted as consumed for as long as its session lived: a transient queue did not end, no farewell was said."""
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k", "l"), publish("k", b"a", b"b"))
+    queue = core.state.load_queue(b"q")
+    puller = core.session()
+    assert queue is not None and core.pull(puller, "q", 2)
+    assert core.dispatcher.registry.is_consumed(queue.id)
+    core.change(unbind("q", "k", discard=True))
+    core.settle()
+    assert not core.dispatcher.registry.is_consumed(queue.id) and not core.dispatcher.feeds
+
+
 def test_done_ranges_and_ended_bindings_go_with_the_backlog() -> None:
     core = CoreDriver()
     core.change(declare("q"), bind("q", "a", "b"), publish("a", b"1", b"2", b"3"), publish("b", b"4"))

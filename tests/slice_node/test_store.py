@@ -196,3 +196,15 @@ async def test_what_changes_while_a_scan_goes_on_is_told_as_it_is_now(tmp_path: 
     rows.delete(names[2])
     assert list(scan) == [(names[1], b"newer"), (names[3], b"old")]
     await store.close()
+
+
+async def test_what_is_frozen_is_known_until_it_is_written(tmp_path: Path) -> None:
+    """The next segment of the journal leaves a checkpoint that much room."""
+    store = await Store.open(tmp_path)
+    store.tables.producer.insert(b"producer", bytes(1_000))
+    active_bytes = store.delta_bytes
+    store.freeze(1)
+    assert store.frozen_bytes == active_bytes > 1_000 > store.delta_bytes
+    await store.checkpoint()
+    assert store.frozen_bytes == 0
+    await store.close()

@@ -16,6 +16,7 @@ import pytest
 from shoal_contract.errors import Corrupt, ResourceExhausted
 from shoal_slice_node.processes.checkpointer_process import _Kept, _written
 from shoal_slice_node.storage.checkpoint_writer import CheckpointWriter
+from shoal_slice_node.storage.limits import STORE_RESERVE_BYTES
 from shoal_slice_node.storage.lmdb_layout import DATA_FILE
 from shoal_slice_node.storage.lmdb_tables import LmdbBase
 from shoal_slice_node.storage.store_room import StoreRoom
@@ -84,6 +85,18 @@ def test_a_small_checkpoint_has_room_on_a_full_disk(tmp_path: Path) -> None:
         assert free_bytes(disk) == 0
         kept.close()
         assert found(disk)[0] == 5
+
+
+def test_a_store_has_its_reserve_again_after_each_checkpoint(tmp_path: Path) -> None:
+    """It was there only after a start, and the next checkpoint that was larger took it."""
+    kept = _Kept(tmp_path)
+    kept.writer()
+    for lsn, rows in enumerate((100, 8_000, 16_000), 1):
+        _written(kept, pieces(rows), lsn)
+        writer = kept.writer()
+        size_bytes = (tmp_path / DATA_FILE).stat().st_size
+        assert size_bytes >= writer._used_bytes() + STORE_RESERVE_BYTES // 2
+    kept.close()
 
 
 def test_nothing_is_cut_off_a_file_that_cannot_be_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
