@@ -167,8 +167,10 @@ def check_time(name: str, value: object) -> int:
         raise TypeError(f"{name} must be a datetime with a time zone, or seconds since 1970, not {_kind(value)}")
     if not TIME_S_MIN <= value <= TIME_S_MAX:  # NaN fails both comparisons.
         shown = value if isinstance(value, float) or abs(value) < 1 << 64 else "a number beyond all bounds"
-        problem = f"{name} is {shown}; it is Unix time, not seconds from now: it needs {TIME_S_MIN} to {TIME_S_MAX}"
-        limit = TIME_S_MIN if value < TIME_S_MIN else TIME_S_MAX
+        late = value > TIME_S_MAX
+        mistake = "in seconds, not milliseconds" if late else "not seconds from now"
+        problem = f"{name} is {shown}; it is Unix time, {mistake}: it needs {TIME_S_MIN} to {TIME_S_MAX}"
+        limit = TIME_S_MAX if late else TIME_S_MIN
         raise OutOfRange(f"{problem} seconds since 1970", subject=name, limit=limit)
     return math.ceil(round(value * 1000, 3))  # Never earlier.
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from shoal_contract import arguments
 from shoal_contract.arguments import Seconds, Whole
 from shoal_contract.errors import InvalidName, Malformed, OutOfRange, ShoalError, TooLarge
-from shoal_contract.limits import TIME_S_MIN
+from shoal_contract.limits import TIME_S_MAX, TIME_S_MIN
 
 NUMBERS = [value for value in vars(arguments).values() if isinstance(value, Whole)]
 ANYTHING: st.SearchStrategy[Any] = st.recursive(
@@ -86,6 +86,14 @@ def test_a_time_before_the_year_2000_is_no_time(wrong: datetime | float) -> None
     with pytest.raises(OutOfRange, match=told) as caught:
         arguments.check_time("not_before", wrong)
     assert caught.value.limit == TIME_S_MIN == int(datetime(2000, 1, 1, tzinfo=UTC).timestamp())
+
+
+@pytest.mark.parametrize("wrong", [1_700_000_000_000, TIME_S_MAX + 1, 1 << 70])
+def test_a_time_in_milliseconds_is_no_time(wrong: float) -> None:
+    """What it said answered another mistake."""
+    with pytest.raises(OutOfRange, match="it is Unix time, in seconds, not milliseconds: it needs") as caught:
+        arguments.check_time("not_before", wrong)
+    assert caught.value.limit == TIME_S_MAX
 
 
 @pytest.mark.parametrize("wrong", [-1, 86_401, math.nan])

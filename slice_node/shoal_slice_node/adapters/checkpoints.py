@@ -105,7 +105,7 @@ class Checkpoints:
         return self._freezing.is_large(factor) or store.delta_bytes * DELTA_STALL_FACTOR >= share * factor
 
     def _next_end(self) -> asyncio.Future[None]:
-        """Returns a future that is done when the next checkpoint is."""
+        """Returns a future that is done when the next checkpoint is, or its delta has melted."""
         if self._freed is None or self._freed.done():
             self._freed = asyncio.get_running_loop().create_future()
         return asyncio.shield(self._freed)

@@ -78,7 +78,8 @@ class FrameRoom:
         return fits
 
     def give(self, size_bytes: int) -> None:
-        """Gives a frame's bytes back: it was parsed and refused, or is about to be written to the journal."""
+        """Gives a frame's bytes back: it was refused, is about to be written to the journal, or was
+        answered (parsed frames)."""
         self._used_bytes -= size_bytes
         self._look()
 
