@@ -7,6 +7,8 @@ import json
 import os
 import sys
 
+from tests.repository import with_tests
+
 WAIT_S = 60
 
 
@@ -14,7 +16,7 @@ async def shoal(*arguments: str, at: str = "127.0.0.1:1", **environment: str) ->
     """Exit code, stdout, stderr."""
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "shoal_ops", *arguments,
-        env={"SHOAL_REDIRECTOR": at, "PATH": os.environ["PATH"], **environment},
+        env={"SHOAL_REDIRECTOR": at, "PATH": os.environ["PATH"], **with_tests(), **environment},
         stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
     )  # fmt: skip
     async with asyncio.timeout(WAIT_S):

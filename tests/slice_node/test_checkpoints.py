@@ -143,6 +143,35 @@ async def test_on_a_full_disk_tries_become_rare_and_the_next_one_comes_with_the_
         running.cancel()
 
 
+class MeltingStore(FullStore):
+    """A store without room, whose frozen delta melts at the first look."""
+
+    async def melt(self) -> bool:
+        self.freezing = False
+        self.delta_rows = 0
+        return True
+
+
+async def test_imports_and_stops_that_wait_for_a_checkpoint_go_on_when_its_delta_melts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """They went on after the next checkpoint, which may be long after."""
+    store = MeltingStore(Clock(monkeypatch), room_at_ms=1 << 40)
+    store.delta_rows, store.state.lsn = DELTA_ROWS_MAX, 1
+    freezing = Freezing(store.state, store, FREEZE_LIMITS)
+    journal = cast(Journal, FakeJournal())
+    checkpoints = Checkpoints(cast(Store, store), journal, store.state, freezing, lambda _: asyncio.Future())
+    checkpoints.consider()
+    store.delta_rows = IMPORT_STALL_FACTOR * DELTA_ROWS_MAX
+    waiting = asyncio.create_task(checkpoints.room_for_imports())
+    holding = asyncio.create_task(checkpoints.hold())
+    running = asyncio.create_task(checkpoints.run())
+    try:
+        await asyncio.wait_for(asyncio.gather(waiting, holding), 5)
+    finally:
+        running.cancel()
+
+
 async def test_a_delta_frozen_while_the_journal_is_released_is_waited_for() -> None:
     store = FakeStore()
     store.delta_rows = DELTA_ROWS_MAX

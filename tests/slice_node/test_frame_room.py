@@ -22,6 +22,7 @@ from shoal_slice_node.core.checking.session_frames import is_read, kept_bytes_mo
 
 from .brokers import running, served
 from .core_driver import bind, declare, publish
+from .measured_frames import frame_of
 from .raw_session import RawSession
 
 if TYPE_CHECKING:
@@ -146,30 +147,6 @@ async def test_room_is_taken_at_once_only_where_none_waits_for_it() -> None:
     await waiting
     room.give(700)
     assert not room._used_bytes
-
-
-def frame_of(kind: str) -> wire.SessionRequest:
-    """Returns a frame that takes many times its bytes once it is parsed."""
-    frame = wire.SessionRequest()
-    named = [wire.Ack(key=b"k", low=low, to=low + 1, handles=[1]) for low in range(1, 4001, 2)]
-    names = [b"%d" % number for number in range(1000)]
-    if kind == "acks":
-        frame.acks.acks.extend(named)
-    elif kind == "nacks":
-        frame.nacks.messages.extend(named)
-    elif kind == "attach":
-        frame.attach.queues.extend(names)
-        frame.attach.handles.extend(range(2, 1002))
-    elif kind == "detach":
-        frame.detach.handles.extend([5] * 10_000)
-    elif kind == "describe":
-        frame.describe.queues.extend(names)
-    else:
-        steps = [publish("k", b"x") for _ in range(1000)]
-        for step in steps:
-            step.publishes.live = kind == "live"
-        frame.change = wire.Change(steps=steps).SerializeToString()
-    return frame
 
 
 @pytest.mark.parametrize("kind", ["acks", "nacks", "attach", "detach", "describe", "change", "live"])

@@ -8,13 +8,16 @@ from pathlib import Path
 import grpc
 import pytest
 
+from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
+from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.storage.limits import SEGMENT_BYTES
 from shoal_slice_node.storage.offline import check_path
 
+from .raw_session import RawSession
 from .small_disks import fill, free_bytes, small_disk
 from .troubled_node import FULL, WAIT_S, Troubled, troubled
 
@@ -48,6 +51,24 @@ async def until_trouble(found: Troubled, part: str) -> str:
             await asyncio.sleep(0.05)
 
 
+async def consumer_that_comes_is_served(found: Troubled) -> None:
+    """Large publishes are refused all the while, and do not keep the room that others need to come in."""
+    async with grpc.aio.insecure_channel(found.node.address) as channel:
+        session = await RawSession.open(SliceServiceStub(channel))
+        for _ in range(40):
+            with pytest.raises(grpc.aio.AioRpcError, match="the disk of slice s01 is full"):
+                await publish(found)
+        async with asyncio.timeout(WAIT_S):
+            await session.attach([b"q"], window_messages=1)
+            await session.read_until(lambda: session.offsets(1) == [1])
+            await session.ack(wire.Ack(key=b"@q", to=2, handles=[1]))
+            await session.read_until(lambda: session.offsets(1) == [1, 2])
+        with pytest.raises(ResourceExhausted, match="the disk of slice s01 is full"):
+            large = wire.Publishes(keys=[b"@q"], chunks=[encode_chunk([BODY])])
+            await session.change(wire.Step(publishes=large))
+        session.call.cancel()
+
+
 async def test_a_node_on_a_full_disk_serves_says_what_fails_and_heals(tmp_path: Path) -> None:
     with small_disk(tmp_path / "data", 300) as disk:
         async with troubled(tmp_path, "--delta-rows", "40") as found:
@@ -68,6 +89,7 @@ async def test_a_node_on_a_full_disk_serves_says_what_fails_and_heals(tmp_path: 
                 with pytest.raises(grpc.aio.AioRpcError, match="the disk of slice s01 is full"):
                     await publish(found, b"small enough for the rest of the segment")
             assert f"{FULL}, but for acks" in await found.trouble()
+            await consumer_that_comes_is_served(found)
             assert not found.lines("again: changes are taken")
 
             filler.unlink()

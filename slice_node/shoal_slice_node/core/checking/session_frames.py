@@ -44,6 +44,9 @@ REQUEST_SHAPE: Final[Shape] = {
 """The shape of a SessionRequest: open, attach, detach, acks, pull, describe, nacks. A change is bytes, counted
 elsewhere."""
 
+_CHARGED_BY_BYTES: Final = frozenset((None, "open", "pull"))
+"""The kinds of frames without repeated fields: parsed, they take about their bytes."""
+
 _FIELDS_MAX: Final = 2 * ACKED_CONSUMERS_PER_FRAME_MAX
 _CHANGE: Final = 4
 _READS: Final = frozenset((8, 9))
@@ -117,6 +120,8 @@ def kept_bytes(request: wire.SessionRequest) -> int:
         size_bytes += HANDLE_KEPT_BYTES * len(request.detach.handles)
     elif kind == "describe":
         size_bytes += DESCRIBED_NAME_KEPT_BYTES * (len(request.describe.queues) + len(request.describe.keys))
+    else:
+        assert kind in _CHARGED_BY_BYTES, f"{kind}: it is not said how much memory such a frame takes"
     return FRAME_KEPT_BYTES + size_bytes
 
 

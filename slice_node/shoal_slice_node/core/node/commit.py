@@ -37,7 +37,8 @@ NODE: Hashable = "node"
 """The source of the node's own items."""
 _NOTHING = Effects()
 _FREEING = frozenset((Kind.ACKS, Kind.TRIM, Kind.RECLAIM, Kind.OWNERSHIP, Kind.EXPIRE, Kind.DUE))
-"""The node's own records that are written although there is little room."""
+"""The node's own records that are written although there is little room: they let go of more than they take. RETRY and
+FAREWELL wait: they copy messages."""
 
 
 @dataclass(slots=True)
@@ -171,15 +172,13 @@ class Commit:
         while pending and size < BATCH_BYTES_MAX and operations < BATCH_OPERATIONS_MAX and len(entries) != items_max:
             source, item = pending.take()
             sources.add(source)
-            if short is None or _frees(item):
-                entries.append((item, None))
-            else:
-                held.append(item)
             if item.large_bytes:
                 self._let_go(item.large_bytes)
                 item.large_bytes = 0
-            if held and held[-1] is item:
+            if short is not None and not _frees(item):
+                held.append(item)
                 continue
+            entries.append((item, None))
             expected = item.operations
             if item.make is not None:
                 item.payload = item.make()
@@ -317,7 +316,7 @@ class Commit:
 def _frees(item: Item) -> bool:
     """Returns whether an item needs no room in the journal, or frees more than it needs."""
     if item.checked is not None:
-        return item.checked.frees or item.payload is None
+        return item.checked.frees
     return item.kind in _FREEING or (item.payload is None and item.make is None)
 
 
