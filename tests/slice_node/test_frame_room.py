@@ -155,7 +155,7 @@ async def test_frames_that_wait_for_their_turns_are_bounded_as_parsed(tmp_path: 
     attach takes 20 times its bytes: 480 sessions took a node of 400 MiB to 1,174."""
     async with running(tmp_path) as broker, served(broker, tmp_path) as address:
         limit, most = 1_000_000, 0
-        broker.kept_frames = KeptFrames(limit, broker.large_frames)
+        broker.kept_frames = KeptFrames(limit, limit, broker.large_frames)
         room = broker.kept_frames.reads if kind == "describe" else broker.kept_frames.others
         taken = room._fits
 
@@ -203,7 +203,7 @@ async def test_what_a_session_leaves_behind_gives_its_room_back(tmp_path: Path) 
 
 
 async def test_what_is_no_frame_gives_its_room_back() -> None:
-    frames = KeptFrames(10_000, FrameRoom(10_000))
+    frames = KeptFrames(10_000, 10_000, FrameRoom(10_000))
     steps: list[float] = []
     _, kept, _ = await frames.parsed(frame_of("detach").SerializeToString(), "a", 0, steps.append)
     waiting = asyncio.create_task(frames.parsed(b"\x22\xff", "b", 0, steps.append))
@@ -217,7 +217,7 @@ async def test_what_is_no_frame_gives_its_room_back() -> None:
 
 async def test_room_of_a_frame_that_another_thread_collects_goes_to_the_next() -> None:
     """Garbage in circles is collected by whichever thread meets it, as the journal's."""
-    frames = KeptFrames(10_000, FrameRoom(10_000))
+    frames = KeptFrames(10_000, 10_000, FrameRoom(10_000))
     data = frame_of("detach").SerializeToString()
     _, kept, _ = await frames.parsed(data, "a", 0, lambda _: None)
     kept.settle(10_000)
@@ -268,7 +268,7 @@ def test_what_asks_for_large_answers_is_known_before_it_is_parsed() -> None:
 async def test_describes_that_wait_for_their_answers_hold_up_no_other_frames() -> None:
     """A client that reads nothing kept the room of all frames, and with large ones the room to parse them, too."""
     large = FrameRoom(100_000)
-    frames = KeptFrames(1_000_000, large)
+    frames = KeptFrames(1_000_000, 1_000_000, large)
     describe = wire.SessionRequest(describe=wire.Describe(queues=[b"%0250d" % number for number in range(1000)]))
     data = describe.SerializeToString()
     held: list[Kept] = []
@@ -296,3 +296,37 @@ async def test_describes_that_wait_for_their_answers_hold_up_no_other_frames() -
     for one in held:
         one.free()
     assert not frames.reads._used_bytes and not frames.others._used_bytes and not large._used_bytes
+
+
+async def test_small_frames_do_not_wait_behind_the_large_ones_of_others() -> None:
+    """Publishers of 1,000 messages a frame left a session that publishes one at a time a few a second."""
+    frames = KeptFrames(100_000, 100_000, FrameRoom(100_000))
+    large = wire.SessionRequest(change=wire.Change(steps=[publish("k", bytes(5_000))]).SerializeToString())
+    small = wire.SessionRequest(change=wire.Change(steps=[publish("k", b"x")]).SerializeToString())
+    others = [
+        asyncio.create_task(frames.parsed(large.SerializeToString(), f"other {number}", 0, lambda _: None))
+        for number in range(20)
+    ]
+    await asyncio.sleep(0.01)
+    assert frames.others.crowded
+    held = []
+    for _ in range(3):
+        parsed = frames.parsed(small.SerializeToString(), "honest", 0, lambda _: None)
+        _, kept, _ = await asyncio.wait_for(parsed, 10)
+        held.append(kept)
+    greedy = asyncio.create_task(ask_for_many(frames, small.SerializeToString()))
+    await asyncio.sleep(0.01)
+    assert not greedy.done(), "each connection has a small part, and more waits as all others do"
+    for task in (*others, greedy):
+        task.cancel()
+    await asyncio.wait((*others, greedy))
+    for kept in held:
+        kept.free()
+    gc.collect()
+    await asyncio.sleep(0.01)
+    assert not frames.small._used
+
+
+async def ask_for_many(frames: KeptFrames, data: bytes) -> None:
+    held = [await frames.parsed(data, "greedy", 0, lambda _: None) for _ in range(100)]
+    assert held

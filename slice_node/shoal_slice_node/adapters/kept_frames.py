@@ -8,13 +8,17 @@ what the frames request (session_work).
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Protocol
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.frame_room import FrameRoom
+from shoal_slice_node.adapters.limits import SMALL_FRAME_BYTES, SMALL_FRAMES_BYTES_EACH
 from shoal_slice_node.core.checking.session_frames import (
     is_read,
     kept_bytes,
@@ -25,13 +29,23 @@ from shoal_slice_node.core.checking.session_frames import (
 from shoal_slice_node.core.verbs.changes import Checked, parse_change
 
 
+class Room(Protocol):
+    """Says where the room of a frame came from."""
+
+    def give(self, size_bytes: int) -> None: ...
+
+    def give_later(self, size_bytes: int) -> None:
+        """Does as `give`, soon. May be called by any thread."""
+        ...
+
+
 class Kept:
     """Keeps room for one frame until `free`; or until nothing keeps the frame any more, as when its session ends while
     it waits. Whatever keeps the frame must hold this."""
 
     __slots__ = ("_room", "bytes")
 
-    def __init__(self, room: FrameRoom, size_bytes: int) -> None:
+    def __init__(self, room: Room, size_bytes: int) -> None:
         """The room is taken already."""
         self._room = room
         self.bytes = size_bytes
@@ -64,12 +78,58 @@ class Frame:
     bytes: int
 
 
-class KeptFrames:
-    """Bounds the frames of all sessions that are parsed and wait. `reads`: pulls and describes, `others`: all others;
-    each may take `limit_bytes`, or there is one larger frame alone. `large`: bounds large frames that are parsed."""
+class SmallFrames:
+    """Keeps how much of its own part each connection uses: small frames need no turn among the frames of others, so
+    that sessions with few small ones do not wait behind publishers of many large ones."""
 
-    def __init__(self, limit_bytes: int, large: FrameRoom) -> None:
-        self.reads, self.others = FrameRoom(limit_bytes), FrameRoom(limit_bytes)
+    def __init__(self) -> None:
+        self._used: dict[Hashable, int] = {}
+
+    def kept(self, connection: Hashable, size_bytes: int) -> Kept | None:
+        """Returns what keeps the room of a frame in its connection's part; None: there is no room for it."""
+        used = self._used.get(connection, 0) + size_bytes
+        if used > SMALL_FRAMES_BYTES_EACH:
+            return None
+        self._used[connection] = used
+        return Kept(_Part(self, connection, asyncio.get_running_loop()), size_bytes)
+
+    def give(self, connection: Hashable, size_bytes: int) -> None:
+        """Notes that a connection uses so much less."""
+        left = self._used.get(connection, 0) - size_bytes
+        if left > 0:
+            self._used[connection] = left
+        else:
+            self._used.pop(connection, None)
+
+
+class _Part:
+    """See Room."""
+
+    __slots__ = ("_connection", "_loop", "_small")
+
+    def __init__(self, small: SmallFrames, connection: Hashable, loop: asyncio.AbstractEventLoop) -> None:
+        self._small = small
+        self._connection = connection
+        self._loop = loop
+
+    def give(self, size_bytes: int) -> None:
+        """See Room."""
+        self._small.give(self._connection, size_bytes)
+
+    def give_later(self, size_bytes: int) -> None:
+        """See Room."""
+        with suppress(RuntimeError):  # The loop is closed.
+            self._loop.call_soon_threadsafe(self.give, size_bytes)
+
+
+class KeptFrames:
+    """Bounds the frames of all sessions that are parsed and wait. `reads`: pulls and describes, which may take
+    `reads_bytes`; `others`: all others, which may take `others_bytes`; or there is one larger frame alone. `small`:
+    what connections may have besides. `large`: bounds large frames that are parsed."""
+
+    def __init__(self, reads_bytes: int, others_bytes: int, large: FrameRoom) -> None:
+        self.reads, self.others = FrameRoom(reads_bytes), FrameRoom(others_bytes)
+        self.small = SmallFrames()
         self._large = large
 
     async def parsed(
@@ -81,6 +141,13 @@ class KeptFrames:
 
         Raises Malformed, TooLarge for what is no frame, ResourceExhausted if too much waits. Then nothing is taken.
         """
+        if len(data) <= SMALL_FRAME_BYTES:
+            began = time.perf_counter()
+            frame = parse_frame(data)
+            kept = self.small.kept(connection, frame.bytes)
+            if kept is not None:
+                return frame, kept, began
+            del frame
         room = self.reads if is_read(data) else self.others
         kept = await _most(room, data, connection) if room.crowded else None
         while True:
