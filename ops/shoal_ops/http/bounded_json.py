@@ -105,9 +105,13 @@ class _BoundedRequest(Request):
         """Returns what the body holds: as Starlette does, or, of a large body, the checked form itself, which FastAPI
         takes as it is. Raises Refused where it holds too much, or does not fit the form."""
         if not hasattr(self, "_json"):
-            body = await self.body()
-            cost = cost_of(check_json(body), len(body))
-            self._json = await self.app.state.gateway.large_work.do(self.scope, cost, lambda: self._read(body, cost))
+            body, large_work = await self.body(), self.app.state.gateway.large_work
+            if len(body) > limits.COUNTED_AT_ONCE_BYTES:  # To count its values takes long, too.
+                cost = limits.SMALL_WORK_VALUES + 1
+                self._json = await large_work.do(self.scope, cost, lambda: self._read(body, _cost_of(body)))
+            else:
+                cost = _cost_of(body)
+                self._json = await large_work.do(self.scope, cost, lambda: self._read(body, cost))
         return self._json
 
     def _read(self, body: bytes, cost: int) -> Any:
@@ -118,6 +122,11 @@ class _BoundedRequest(Request):
         if errors:
             raise Refused(problem.of_validation(errors[0], self.headers))
         return form
+
+
+def _cost_of(body: bytes) -> int:
+    """Returns what a body costs to read. Raises Refused."""
+    return cost_of(check_json(body), len(body))
 
 
 class BoundedRoute(APIRoute):

@@ -9,8 +9,9 @@ shares the processor with one thread. Not here: how many values a body may hold 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 from typing import TypeVar
 
 from starlette.types import Scope
@@ -33,6 +34,7 @@ class LargeWork:
             waiting_each_max=limits.WAITING_LARGE_WORK_MAX - 1,
         )
         self._places = Places("requests with large bodies that wait", bounds)
+        self._steps = Places("requests with large bodies that wait", bounds)
         self._under_way = 0
 
     def __len__(self) -> int:
@@ -47,6 +49,20 @@ class LargeWork:
         try:
             async with self._places.place(_connection(scope)):
                 return await asyncio.get_running_loop().run_in_executor(self._thread, work)
+        finally:
+            self._under_way -= 1
+
+    @asynccontextmanager
+    async def turn(self, scope: Scope, cost: int) -> AsyncIterator[None]:
+        """Waits for the turn of large work that is done in the loop, in steps: so that few do some of it at a time.
+        Small work has no turn. Raises ResourceExhausted where too many wait."""
+        if cost <= limits.SMALL_WORK_VALUES:
+            yield
+            return
+        self._under_way += 1
+        try:
+            async with self._steps.place(_connection(scope)):
+                yield
         finally:
             self._under_way -= 1
 

@@ -34,9 +34,10 @@ async def transact(request: Request, gateway: TheGateway, wanted: forms.Transact
     acked = await gateway.large_work.do(request.scope, values, lambda: iter(_merged(acks)))
     answers: list[Answer] = []
     async with gateway.broker.transaction() as transaction:
-        for number, step in enumerate(wanted.steps):
-            await between_steps(number)
-            answers.append(_take(gateway, transaction, number, step, acked))
+        async with gateway.large_work.turn(request.scope, len(wanted.steps)):
+            for number, step in enumerate(wanted.steps):
+                await between_steps(number)
+                answers.append(_take(gateway, transaction, number, step, acked))
         await let_go(request, wanted.steps)
     return forms.Committed(steps=[answer() for answer in answers])
 

@@ -75,10 +75,12 @@ async def serve(settings: Settings, stop: Stopping, on_ready: Callable[[Ready], 
 
 def _be_fair() -> None:
     """Sets the interpreter for serving: the loop gets its turn soon beside the thread of large bodies, and the garbage
-    collector need not check again what is loaded so far, which takes 30 ms and more."""
+    collector need not check again what is loaded so far, which takes 30 ms and more. A long number takes time in the
+    square of its digits, in which nothing else runs: so JSON may have none."""
     gc.collect()
     gc.freeze()
     sys.setswitchinterval(limits.SWITCH_S)
+    sys.set_int_max_str_digits(limits.DIGITS_MAX)
 
 
 async def _say_ready(main: HttpServer, side: HttpServer | None, on_ready: Callable[[Ready], None]) -> None:

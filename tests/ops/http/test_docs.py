@@ -50,7 +50,7 @@ ROWS = [
     ("messages of a pull", f"{limits.PULL_MESSAGES_MAX:,} and 2 MiB; {limits.PULL_WAIT_S_MAX:g} s; 1 hour"),
     ("names in a page", f"{limits.PAGE_MAX:,}"),
     ("event streams", f"{limits.STREAMS_MAX}; {limits.STREAMS_PER_QUEUE_MAX}"),
-    ("requests under way", f"{limits.REQUESTS_MAX:,}; {limits.WAITING_PULLS_MAX}"),
+    ("requests under way", f"{limits.REQUESTS_MAX:,}; {limits.WAITING_PULLS_MAX}; {limits.WAITING_LARGE_WORK_MAX}"),
     ("request line and headers", f"{limits.HEAD_BYTES_MAX >> 10} KiB"),
     ("connections", f"{limits.CONNECTIONS_MAX:,}"),
     ("request bodies under way", f"{shared.BODIES_BYTES_MAX >> 20} MiB; {shared.ANSWERS_BYTES_MAX >> 20} MiB"),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from shoal_contract.errors import Corrupt, NoSuchQueue, ShoalError
@@ -69,51 +70,54 @@ def attach(node: Node, session: Session, request: wire.Attach) -> Callable[[], W
     check_attach(request)
     messages = min(request.window_messages or WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX)
     body_bytes = min(request.window_bytes or WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX)
-
-    def attach_all() -> Work[wire.Answer]:
-        """Attaches all of the queues, or none. What handles meant before, and exclusive queues that others had, could
-        not be given back, so the room of all is looked at first; if others take it meanwhile, the session ends.
-
-        Raises Conflict, ResourceExhausted.
-        """
-        dispatcher, attaching = node.dispatcher, node.dispatcher.attaching
-        wanted = list(zip(request.queues, request.handles, strict=True))
-        replaces = any(session.queue_of(handle) is not None for handle in request.handles)
-        if replaces or attaching.knows_exclusives:
-            room = attaching.room(session)
-            for number, (queue, handle) in enumerate(wanted, 1):
-                room.check(queue, handle)
-                if number % ATTACHED_PER_STEP == 0:
-                    yield
-        parts: list[int] = []
-        took = False
-        try:
-            for number, (queue, handle) in enumerate(wanted, 1):
-                before = attaching.taken_over
-                parts.append(dispatcher.attach(session, queue, handle, messages, body_bytes).part)
-                took = took or attaching.taken_over != before
-                if number % ATTACHED_PER_STEP == 0:
-                    yield
-        except ShoalError as error:
-            for handle in request.handles[: len(parts)]:
-                dispatcher.detach(session, handle)
-            if replaces or took:  # Others took the room meanwhile.
-                attaching.end(session, error)
-            raise
-        absent = [handle for handle, part in zip(request.handles, parts, strict=True) if not part]
-        here = map(session.attachments.get, request.handles)
-        timeouts_ms = [0 if attachment is None else attachment.feed.ack_timeout_ms for attachment in here]
-        told = wire.Attached(absent=absent, lives=parts, ack_timeouts_ms=timeouts_ms if any(timeouts_ms) else ())
-        return wire.Answer(attached=told)
-
-    def work() -> Work[wire.Answer]:
-        try:
-            return (yield from attach_all())
-        finally:
-            session.asked.end(request.queues)
-
     session.asked.begin(request.queues)
-    return work
+    return partial(_attach, node, session, request, messages, body_bytes)
+
+
+def _attach(node: Node, session: Session, request: wire.Attach, messages: int, body_bytes: int) -> Work[wire.Answer]:
+    try:
+        return (yield from _attach_all(node, session, request, messages, body_bytes))
+    finally:
+        session.asked.end(request.queues)
+
+
+def _attach_all(
+    node: Node, session: Session, request: wire.Attach, messages: int, body_bytes: int
+) -> Work[wire.Answer]:
+    """Attaches all of the queues, or none. What handles meant before, and exclusive queues that others had, could
+    not be given back, so the room of all is looked at first; if others take it meanwhile, the session ends.
+
+    Raises Conflict, ResourceExhausted.
+    """
+    dispatcher, attaching = node.dispatcher, node.dispatcher.attaching
+    wanted = list(zip(request.queues, request.handles, strict=True))
+    replaces = any(session.queue_of(handle) is not None for handle in request.handles)
+    if replaces or attaching.knows_exclusives:
+        room = attaching.room(session)
+        for number, (queue, handle) in enumerate(wanted, 1):
+            room.check(queue, handle)
+            if number % ATTACHED_PER_STEP == 0:
+                yield
+    parts: list[int] = []
+    took = False
+    try:
+        for number, (queue, handle) in enumerate(wanted, 1):
+            before = attaching.taken_over
+            parts.append(dispatcher.attach(session, queue, handle, messages, body_bytes).part)
+            took = took or attaching.taken_over != before
+            if number % ATTACHED_PER_STEP == 0:
+                yield
+    except ShoalError as error:
+        for handle in request.handles[: len(parts)]:
+            dispatcher.detach(session, handle)
+        if replaces or took:  # Others took the room meanwhile.
+            attaching.end(session, error)
+        raise
+    absent = [handle for handle, part in zip(request.handles, parts, strict=True) if not part]
+    here = map(session.attachments.get, request.handles)
+    timeouts_ms = [0 if attachment is None else attachment.feed.ack_timeout_ms for attachment in here]
+    told = wire.Attached(absent=absent, lives=parts, ack_timeouts_ms=timeouts_ms if any(timeouts_ms) else ())
+    return wire.Answer(attached=told)
 
 
 def detach(node: Node, session: Session, request: wire.Detach) -> Callable[[], Work[wire.Answer]]:
@@ -304,18 +308,21 @@ def check_not_held(feed: Feed, session: Session) -> None:
 def describe(node: Node, request: wire.Describe) -> Callable[[], Work[wire.Answer]]:
     """Checks a describe; returns its work. Raises TooLarge, InvalidName."""
     check_describe(request)
+    return partial(_describe, node, request)
 
-    def attached(queue_id: bytes) -> int:
-        feed = node.dispatcher.feeds.get(queue_id)
-        return 0 if feed is None else len(feed.attachments)
 
-    def due_ms(queue_id: bytes, after_s: int) -> int:
-        left_ms = node.dispatcher.farewells.remaining_ms(queue_id, after_s, node.now_ms)
-        return 0 if left_ms is None or not node.wall_ms else node.wall_ms + left_ms
+def _describe(node: Node, request: wire.Describe) -> Work[wire.Answer]:
+    """Describes. Raises NotOwner, ResourceExhausted."""
+    attached, due_ms = partial(_attached, node), partial(_due_ms, node)
+    description = yield from describe_work(node.state, request, attached, due_ms)
+    return wire.Answer(description=description)
 
-    def work() -> Work[wire.Answer]:
-        """Describes. Raises NotOwner, ResourceExhausted."""
-        description = yield from describe_work(node.state, request, attached, due_ms)
-        return wire.Answer(description=description)
 
-    return work
+def _attached(node: Node, queue_id: bytes) -> int:
+    feed = node.dispatcher.feeds.get(queue_id)
+    return 0 if feed is None else len(feed.attachments)
+
+
+def _due_ms(node: Node, queue_id: bytes, after_s: int) -> int:
+    left_ms = node.dispatcher.farewells.remaining_ms(queue_id, after_s, node.now_ms)
+    return 0 if left_ms is None or not node.wall_ms else node.wall_ms + left_ms
