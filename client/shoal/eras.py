@@ -6,12 +6,21 @@ Not here: what becomes of an ack of an earlier era (inbox_slice.py).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from shoal.messages import Delivery
 
-if TYPE_CHECKING:
-    from shoal.inbox_slice import InboxSlice
+
+class _Part(Protocol):
+    """Takes acks of one slice for an inbox (inbox_slice.py)."""
+
+    def ack(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None: ...
+
+    def nack(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int], delay_ms: int) -> None: ...
+
+    def give_back(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None: ...
+
+    def queue_of(self, consumer: int | bytes) -> bytes: ...
 
 
 class Era:
@@ -19,7 +28,7 @@ class Era:
 
     __slots__ = ("_part", "number", "stream")
 
-    def __init__(self, part: InboxSlice, number: int, stream: int) -> None:
+    def __init__(self, part: _Part, number: int, stream: int) -> None:
         self._part = part
         self.number = number
         self.stream = stream
