@@ -15,6 +15,7 @@ from shoal_contract.decode_error import DecodeError
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_slice_node.adapters import kept_frames
 from shoal_slice_node.adapters.frame_room import FrameRoom
 from shoal_slice_node.adapters.kept_frames import Frame, Kept, KeptFrames, parse_frame
 from shoal_slice_node.adapters.limits import UNPARSED_FACTOR
@@ -155,7 +156,7 @@ async def test_frames_that_wait_for_their_turns_are_bounded_as_parsed(tmp_path: 
     attach takes 20 times its bytes: 480 sessions took a node of 400 MiB to 1,174."""
     async with running(tmp_path) as broker, served(broker, tmp_path) as address:
         limit, most = 1_000_000, 0
-        broker.kept_frames = KeptFrames(limit, limit, broker.large_frames)
+        broker.kept_frames = KeptFrames(limit, limit, limit, broker.large_frames)
         room = broker.kept_frames.reads if kind == "describe" else broker.kept_frames.others
         taken = room._fits
 
@@ -203,7 +204,7 @@ async def test_what_a_session_leaves_behind_gives_its_room_back(tmp_path: Path) 
 
 
 async def test_what_is_no_frame_gives_its_room_back() -> None:
-    frames = KeptFrames(10_000, 10_000, FrameRoom(10_000))
+    frames = KeptFrames(10_000, 10_000, 10_000, FrameRoom(10_000))
     steps: list[float] = []
     _, kept, _ = await frames.parsed(frame_of("detach").SerializeToString(), "a", 0, steps.append)
     waiting = asyncio.create_task(frames.parsed(b"\x22\xff", "b", 0, steps.append))
@@ -217,7 +218,7 @@ async def test_what_is_no_frame_gives_its_room_back() -> None:
 
 async def test_room_of_a_frame_that_another_thread_collects_goes_to_the_next() -> None:
     """Garbage in circles is collected by whichever thread meets it, as the journal's."""
-    frames = KeptFrames(10_000, 10_000, FrameRoom(10_000))
+    frames = KeptFrames(10_000, 10_000, 10_000, FrameRoom(10_000))
     data = frame_of("detach").SerializeToString()
     _, kept, _ = await frames.parsed(data, "a", 0, lambda _: None)
     kept.settle(10_000)
@@ -268,7 +269,7 @@ def test_what_asks_for_large_answers_is_known_before_it_is_parsed() -> None:
 async def test_describes_that_wait_for_their_answers_hold_up_no_other_frames() -> None:
     """A client that reads nothing kept the room of all frames, and with large ones the room to parse them, too."""
     large = FrameRoom(100_000)
-    frames = KeptFrames(1_000_000, 1_000_000, large)
+    frames = KeptFrames(1_000_000, 1_000_000, 1_000_000, large)
     describe = wire.SessionRequest(describe=wire.Describe(queues=[b"%0250d" % number for number in range(1000)]))
     data = describe.SerializeToString()
     held: list[Kept] = []
@@ -300,7 +301,7 @@ async def test_describes_that_wait_for_their_answers_hold_up_no_other_frames() -
 
 async def test_small_frames_do_not_wait_behind_the_large_ones_of_others() -> None:
     """Publishers of 1,000 messages a frame left a session that publishes one at a time a few a second."""
-    frames = KeptFrames(100_000, 100_000, FrameRoom(100_000))
+    frames = KeptFrames(100_000, 100_000, 100_000, FrameRoom(100_000))
     large = wire.SessionRequest(change=wire.Change(steps=[publish("k", bytes(5_000))]).SerializeToString())
     small = wire.SessionRequest(change=wire.Change(steps=[publish("k", b"x")]).SerializeToString())
     others = [
@@ -325,6 +326,41 @@ async def test_small_frames_do_not_wait_behind_the_large_ones_of_others() -> Non
     gc.collect()
     await asyncio.sleep(0.01)
     assert not frames.small._used
+
+
+async def test_small_frames_of_all_connections_together_are_bounded() -> None:
+    """A client may open any number of connections: its small parts went beyond the budget."""
+    frames = KeptFrames(20_000, 20_000, 20_000, FrameRoom(20_000))
+    data = wire.SessionRequest(change=wire.Change(steps=[publish("k", b"x")]).SerializeToString()).SerializeToString()
+    each = parse_frame(data).bytes
+    asking = [asyncio.create_task(frames.parsed(data, f"{number}", 0, lambda _: None)) for number in range(200)]
+    await asyncio.sleep(0.05)
+    done = [task for task in asking if task.done()]
+    assert 20_000 // each < len(done) <= 2 * 20_000 // each
+    for task in done:
+        task.result()[1].free()
+    while waiting := [task for task in asking if task not in done]:
+        now, _ = await asyncio.wait(waiting, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        assert now
+        for task in now:
+            task.result()[1].free()
+        done += now
+    assert not frames.small._used and not frames.small.used_bytes and not frames.others._used_bytes
+
+
+async def test_a_small_frame_beyond_its_connections_part_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = KeptFrames(100_000, 100_000, 100_000, FrameRoom(100_000))
+    data = wire.SessionRequest(change=wire.Change(steps=[publish("k", b"x")]).SerializeToString()).SerializeToString()
+    parsed: list[Frame] = []
+
+    def parse(data: bytes) -> Frame:
+        parsed.append(parse_frame(data))
+        return parsed[-1]
+
+    monkeypatch.setattr(kept_frames, "parse_frame", parse)
+    held = [await frames.parsed(data, "a", 0, lambda _: None) for _ in range(20)]
+    assert frames.others._used_bytes, "the part is full"
+    assert len(parsed) == len(held)
 
 
 async def ask_for_many(frames: KeptFrames, data: bytes) -> None:

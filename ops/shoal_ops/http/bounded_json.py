@@ -115,13 +115,26 @@ class _BoundedRequest(Request):
         return self._json
 
     def _read(self, body: bytes, cost: int) -> Any:
-        found = json.loads(body)
+        found = _parsed(body)
         if self._field is None or cost <= limits.SMALL_WORK_VALUES:
             return found  # FastAPI checks it.
         form, errors = self._field.validate(found, {}, loc=("body",))
         if errors:
             raise Refused(problem.of_validation(errors[0], self.headers))
         return form
+
+
+def _parsed(body: bytes) -> Any:
+    """Returns what a text of JSON holds. Raises Refused for a number that is too long; ValueError for other faults,
+    which FastAPI tells."""
+    try:
+        return json.loads(body)
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise
+    except ValueError:  # The limit that serving.py sets.
+        limit = limits.DIGITS_MAX
+        problem = f"the body holds a number of more than {limit} digits"
+        raise Refused(Malformed(problem, subject="number in the body", limit=limit)) from None
 
 
 def _cost_of(body: bytes) -> int:

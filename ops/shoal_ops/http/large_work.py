@@ -45,12 +45,8 @@ class LargeWork:
         what the work raises."""
         if cost <= limits.SMALL_WORK_VALUES:
             return work()
-        self._under_way += 1
-        try:
-            async with self._places.place(_connection(scope)):
-                return await asyncio.get_running_loop().run_in_executor(self._thread, work)
-        finally:
-            self._under_way -= 1
+        async with self._place(self._places, scope):
+            return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     @asynccontextmanager
     async def turn(self, scope: Scope, cost: int) -> AsyncIterator[None]:
@@ -59,9 +55,14 @@ class LargeWork:
         if cost <= limits.SMALL_WORK_VALUES:
             yield
             return
+        async with self._place(self._steps, scope):
+            yield
+
+    @asynccontextmanager
+    async def _place(self, places: Places, scope: Scope) -> AsyncIterator[None]:
         self._under_way += 1
         try:
-            async with self._steps.place(_connection(scope)):
+            async with places.place(_connection(scope)):
                 yield
         finally:
             self._under_way -= 1

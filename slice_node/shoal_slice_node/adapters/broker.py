@@ -80,8 +80,9 @@ class Broker:
         self.steps = StepWatch()
         memory = options.memory
         shares = DispatchShares(memory.deliveries_bytes, memory.attached_bytes, memory.owed_bytes)
-        self.large_frames = FrameRoom(memory.pending_bytes // 2)
-        self.kept_frames = KeptFrames(memory.pending_bytes // 4, memory.pending_bytes // 2, self.large_frames)
+        half, quarter = memory.pending_bytes // 2, memory.pending_bytes // 4
+        self.large_frames = FrameRoom(half)
+        self.kept_frames = KeptFrames(quarter, quarter, half, self.large_frames)
         self.node = data.replica.lead(lead.epoch, steady_ms(), shares, self.large_frames.give)
         self.checkpoints.on_emptied = self.node.reclaims.note_keys
         self.node.watching.begin(secrets.randbits(63))

@@ -2,8 +2,9 @@
 parses only one; and all frames of sessions once they are parsed, while they wait for their turns (kept_frames).
 
 Each kind has a bound of its own, so that small frames, however many, do not keep large ones waiting: half of what may
-be pending for large ones, a quarter for pulls and describes, half for all others. Connections take turns. Where too
-much waits, the connection with most of it loses a frame. A session has at most one frame waiting.
+be pending for large ones; of the parsed, a quarter for small ones, a quarter for pulls and describes, half for all
+others. Connections take turns. Where too much waits, the connection with most of it loses a frame. A session has at
+most one frame waiting.
 """
 
 from __future__ import annotations

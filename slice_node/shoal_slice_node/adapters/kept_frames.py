@@ -80,21 +80,26 @@ class Frame:
 
 class SmallFrames:
     """Keeps how much of its own part each connection uses: small frames need no turn among the frames of others, so
-    that sessions with few small ones do not wait behind publishers of many large ones."""
+    that sessions with few small ones do not wait behind publishers of many large ones. `limit_bytes`: what all parts
+    may take together, since a client may open any number of connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit_bytes: int) -> None:
+        self.used_bytes = 0
+        self._limit_bytes = limit_bytes
         self._used: dict[Hashable, int] = {}
 
     def kept(self, connection: Hashable, size_bytes: int) -> Kept | None:
         """Returns what keeps the room of a frame in its connection's part; None: there is no room for it."""
         used = self._used.get(connection, 0) + size_bytes
-        if used > SMALL_FRAMES_BYTES_EACH:
+        if used > SMALL_FRAMES_BYTES_EACH or self.used_bytes + size_bytes > self._limit_bytes:
             return None
         self._used[connection] = used
+        self.used_bytes += size_bytes
         return Kept(_Part(self, connection, asyncio.get_running_loop()), size_bytes)
 
     def give(self, connection: Hashable, size_bytes: int) -> None:
         """Notes that a connection uses so much less."""
+        self.used_bytes -= size_bytes
         left = self._used.get(connection, 0) - size_bytes
         if left > 0:
             self._used[connection] = left
@@ -125,11 +130,11 @@ class _Part:
 class KeptFrames:
     """Bounds the frames of all sessions that are parsed and wait. `reads`: pulls and describes, which may take
     `reads_bytes`; `others`: all others, which may take `others_bytes`; or there is one larger frame alone. `small`:
-    what connections may have besides. `large`: bounds large frames that are parsed."""
+    what connections may have besides, in all `small_bytes`. `large`: bounds large frames that are parsed."""
 
-    def __init__(self, reads_bytes: int, others_bytes: int, large: FrameRoom) -> None:
+    def __init__(self, small_bytes: int, reads_bytes: int, others_bytes: int, large: FrameRoom) -> None:
+        self.small = SmallFrames(small_bytes)
         self.reads, self.others = FrameRoom(reads_bytes), FrameRoom(others_bytes)
-        self.small = SmallFrames()
         self._large = large
 
     async def parsed(
@@ -144,11 +149,11 @@ class KeptFrames:
         if len(data) <= SMALL_FRAME_BYTES:
             began = time.perf_counter()
             frame = parse_frame(data)
-            kept = self.small.kept(connection, frame.bytes)
+            kept = self.small.kept(connection, frame.bytes) or _kept_now(self._room(data), frame)
             if kept is not None:
                 return frame, kept, began
             del frame
-        room = self.reads if is_read(data) else self.others
+        room = self._room(data)
         kept = await _most(room, data, connection) if room.crowded else None
         while True:
             try:
@@ -160,8 +165,8 @@ class KeptFrames:
                 if kept is not None:
                     kept.free()
                 raise
-            if kept is None and room.take_now(frame.bytes):
-                kept = Kept(room, frame.bytes)
+            if kept is None:
+                kept = _kept_now(room, frame)
             if kept is not None:
                 kept.settle(frame.bytes)
                 return frame, kept, began
@@ -171,6 +176,9 @@ class KeptFrames:
             step_ended(began)
             kept = await _most(room, data, connection)
 
+    def _room(self, data: bytes) -> FrameRoom:
+        return self.reads if is_read(data) else self.others
+
     def _parsed_or_free(self, data: bytes, large_bytes: int) -> Frame:
         try:
             return parse_frame(data)
@@ -178,6 +186,11 @@ class KeptFrames:
             if large_bytes:
                 self._large.give(large_bytes)
             raise
+
+
+def _kept_now(room: FrameRoom, frame: Frame) -> Kept | None:
+    """Returns what keeps the room of a frame; None: it must wait for it."""
+    return Kept(room, frame.bytes) if room.take_now(frame.bytes) else None
 
 
 async def _most(room: FrameRoom, data: bytes, connection: Hashable) -> Kept:

@@ -44,7 +44,10 @@ def test_the_guides_group_chat_runs_with_curl(running: Running) -> None:
 
 ROWS = [
     ("request body", f"{limits.BODY_BYTES_MAX >> 20} MiB"),
-    ("values in a request body", f"{limits.BODY_VALUES_MAX:,}; {limits.PULL_BODY_BYTES_MAX >> 10} KiB"),
+    (
+        "values in a request body",
+        f"{limits.BODY_VALUES_MAX:,}; {limits.DIGITS_MAX}; {limits.PULL_BODY_BYTES_MAX >> 10} KiB",
+    ),
     ("queues in a declare", f"{limits.QUEUES_PER_CALL_MAX:,}; {limits.KEYS_PER_CALL_MAX:,}"),
     ("messages in a batch", f"{limits.MESSAGES_PER_CALL_MAX:,} and 2 MiB; {limits.KEYS_PER_PUBLISH_MAX:,}"),
     ("messages of a pull", f"{limits.PULL_MESSAGES_MAX:,} and 2 MiB; {limits.PULL_WAIT_S_MAX:g} s; 1 hour"),

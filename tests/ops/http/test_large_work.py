@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 
 from shoal.core.offset_ranges import with_range
 from shoal_contract.errors import ResourceExhausted, TooLarge
-from shoal_ops.http import limits, models, problem, routes_transactions
+from shoal_ops.http import bounded_json, limits, models, problem, routes_transactions
 from shoal_ops.http.bounded_json import BoundedRoute
 from shoal_ops.http.large_work import LargeWork, cost_of
 from shoal_ops.http.models_transactions import AckStep
@@ -79,6 +79,50 @@ async def test_connections_have_turns_and_small_work_goes_before(large_work: Lar
     assert len(large_work) == 0
 
 
+async def test_large_work_in_the_loop_is_done_by_few_at_a_time_and_small_work_beside_it(large_work: LargeWork) -> None:
+    """Each transaction of 1,000 steps took a part of every turn of the loop, however many there were."""
+    now, most, done = 0, 0, []
+
+    async def steps(name: str, port: int, cost: int) -> None:
+        nonlocal now, most
+        async with large_work.turn(peer(port), cost):
+            now += cost == LARGE
+            most = max(most, now)
+            for _ in range(20):
+                await asyncio.sleep(0)
+            now -= cost == LARGE
+        done.append(name)
+
+    large = [asyncio.ensure_future(steps(f"large {number}", number, LARGE)) for number in range(6)]
+    await until_waiting(large_work, 6)
+    await steps("small", 9, LARGE - 1)
+    assert done.index("small") <= limits.LARGE_WORK_MAX
+    await asyncio.gather(*large)
+    assert most == limits.LARGE_WORK_MAX
+    assert len(large_work) == 0
+
+
+async def test_what_leaves_its_turn_lets_others_go_on(large_work: LargeWork) -> None:
+    async def fails() -> None:
+        async with large_work.turn(peer(1), LARGE):
+            raise ValueError("made up")
+
+    async def waits() -> None:
+        async with large_work.turn(peer(2), LARGE):
+            await asyncio.Event().wait()
+
+    waiting = [asyncio.ensure_future(waits()) for _ in range(8)]
+    await until_waiting(large_work, 8)
+    for one in waiting:
+        one.cancel()
+    await asyncio.wait(waiting)
+    with pytest.raises(ValueError, match="made up"):
+        await asyncio.wait_for(fails(), 10)
+    async with asyncio.timeout(10), large_work.turn(peer(3), LARGE):
+        assert len(large_work) == 1
+    assert len(large_work) == 0
+
+
 async def test_so_many_wait_and_more_are_asked_to_slow_down(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "WAITING_LARGE_WORK_MAX", 3)
     bounded, go = LargeWork(), threading.Event()
@@ -114,6 +158,23 @@ async def test_a_large_body_is_checked_in_the_thread_and_only_once(reader: httpx
     large = (await reader.post("/", json={"messages": [{"body": ""}] * LARGE})).json()
     assert large["messages"] == LARGE
     assert large["thread"] != here
+
+
+async def test_the_values_of_a_body_of_many_bytes_are_counted_in_the_thread(
+    reader: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[int] = []
+
+    def noted(body: bytes) -> int:
+        counted.append(threading.get_ident())
+        return bounded_json.check_json(body)
+
+    monkeypatch.setattr(bounded_json, "_cost_of", noted)
+    for size_bytes in (100, limits.COUNTED_AT_ONCE_BYTES):
+        found = (await reader.post("/", json={"messages": [{"body": "x" * size_bytes}]})).json()
+        assert found["messages"] == 1
+    here = threading.get_ident()
+    assert [thread == here for thread in counted] == [True, False], "each once"
 
 
 @pytest.mark.parametrize(
