@@ -42,6 +42,7 @@ from shoal_slice_node.adapters.node_data import NodeData
 from shoal_slice_node.adapters.steps import StepWatch
 from shoal_slice_node.adapters.watch_writes import WatchWrites
 from shoal_slice_node.adapters.watchman import Watchman
+from shoal_slice_node.adapters.write_turns import WriteTurns
 from shoal_slice_node.adapters.writers import Writers
 from shoal_slice_node.core.apply.records import Kind, encode_ownership
 from shoal_slice_node.core.apply.state import State
@@ -93,6 +94,7 @@ class Broker:
         """For pages that watches gather: as with lists, each keeps a few names of each partition in memory."""
         self.dispatcher = self.node.dispatcher
         self.writers = Writers()
+        self.write_turns = WriteTurns()
         self.answers = AnswerRoom(memory.answers_bytes)
         self.journal_room = JournalRoom(self.journal, data.in_journal_thread)
         room = self.journal_room

@@ -20,6 +20,7 @@ from shoal_runtime.aborting import abort, send_headers, write
 from shoal_runtime.tasks import Tasks
 from shoal_slice_node.adapters.answers import Answers
 from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.limits import DELIVERIES_PER_WRITE_BYTES
 from shoal_slice_node.adapters.session_work import SessionWork
 from shoal_slice_node.core.apply.records import NO_PRODUCER
 from shoal_slice_node.core.checking.session_frames import parse_request
@@ -104,6 +105,7 @@ class SessionStream:
         """Writes answers and deliveries until all are written and no more will come. Raises Fenced once the lease may
         be over."""
         session, context, broker = self._session, self._context, self._broker
+        connection = context.peer()
         while True:
             if self._reading_ended and not (self._answers.owed or session.to_send):
                 return
@@ -113,6 +115,10 @@ class SessionStream:
                 broker.dispatcher.reads(session)
                 broker.start_due_work()
             while self._answers or session.to_send:
+                size_bytes = min(session.under_way_bytes, DELIVERIES_PER_WRITE_BYTES) + self._answers.held_bytes()
+                await broker.write_turns.turn(connection, size_bytes)
+                if not (self._answers or session.to_send):
+                    break  # It was taken back meanwhile.
                 began = time.perf_counter()
                 response, cost_bytes = self._work.response()
                 broker.check_may_answer()
@@ -121,7 +127,7 @@ class SessionStream:
                 broker.steps.done(began)
                 broker.writers.began(session, self._answers.held_bytes)
                 await write(context, data)
-                broker.watchman.unread.wrote(context.peer(), len(data))
+                broker.watchman.unread.wrote(connection, len(data))
                 broker.writers.ended(session)
                 self._answers.written()
                 if cost_bytes:
