@@ -25,12 +25,26 @@ class AttachCalls:
         self._under_way: dict[bytes, asyncio.Future[Sequence[bytes]]] = {}
         """Queue -> the call that attaches it, which ends with the queues that it gave up."""
         self._leaving: dict[bytes, asyncio.Future[None]] = {}
-        """Queue -> the call that detaches it. A second one does nothing."""
+        """Queue -> the call that detaches it. A second one waits for it."""
+        self._waiting: dict[int, dict[bytes, None]] = {}
+        """The queues that each call of `to_attach` which waits is to attach, by a number of its own."""
+        self._calls = 0
 
     async def to_attach(self, names: Iterable[bytes], deadline: float) -> list[bytes]:
         """Returns those that are left to attach, after the calls that attach or detach some of them have ended. Raises
         DeadlineExceeded."""
         wanted = dict.fromkeys(names)
+        self._calls += 1
+        number = self._calls
+        self._waiting[number] = wanted
+        try:
+            await self._turn(wanted, deadline)
+        finally:
+            del self._waiting[number]
+        return [one for one in wanted if one not in self._attached]
+
+    async def _turn(self, wanted: dict[bytes, None], deadline: float) -> None:
+        """Waits until no call attaches or detaches one of `wanted`. Takes out those that were attached meanwhile."""
         while True:
             if (name := _first(wanted, self._leaving)) is not None:
                 what = f"attach of queue {show(name)}, which another call detaches"
@@ -41,9 +55,9 @@ class AttachCalls:
                 await _ended(call, deadline, f"attach of queue {show(name)}, which another call attaches")
                 for one in of_call:
                     if one not in call.result():  # It is attached, or was detached since.
-                        del wanted[one]
+                        wanted.pop(one, None)
             else:
-                return [one for one in wanted if one not in self._attached]
+                return
 
     @contextlib.contextmanager
     def attaching(self, names: Sequence[bytes]) -> Iterator[None]:
@@ -65,6 +79,8 @@ class AttachCalls:
         call: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         for name in names:
             self._under_way.pop(name, None)
+            for wanted in self._waiting.values():
+                wanted.pop(name, None)
             self._leaving.setdefault(name, call)
         try:
             yield
@@ -73,6 +89,12 @@ class AttachCalls:
                 if self._leaving.get(name) is call:
                     del self._leaving[name]
             call.set_result(None)
+
+    async def left(self, names: Iterable[bytes], deadline: float) -> None:
+        """Waits until no other call detaches one of these. Raises DeadlineExceeded."""
+        for name in names:
+            if (call := self._leaving.get(name)) is not None:
+                await _ended(call, deadline, f"detach of queue {show(name)}, which another call detaches")
 
 
 def _first(names: Iterable[bytes], calls: Container[bytes]) -> bytes | None:

@@ -217,6 +217,7 @@ class Inbox:
         deadline = self._deadline(deadline_s)
         with self._attach_calls.detaching(names):
             await self._detach(names, deadline)
+        await self._attach_calls.left(names, deadline)
 
     def stop(self, *queues: Name) -> None:
         """Takes nothing more of these queues, without waiting. They stay attached: what was handed out can be acked.
@@ -357,6 +358,7 @@ class Inbox:
             raise
         finally:
             refused = self._lost.end_attach(handles)
+        absent = [handle for handle in absent if handle in self._queues]  # Else it was detached meanwhile.
         if absent:
             name = self._queues[absent[0]]
             self._forget(absent)
@@ -375,14 +377,13 @@ class Inbox:
 
     async def _at_homes(self, handles: Iterable[int], deadline: float) -> list[int]:
         """Waits until each queue is attached at its home. Returns those that do not exist: their home does not have
-        them. What was detached meanwhile is not among them."""
+        them."""
         homes: dict[str, list[int]] = {}
         for handle in handles:
             homes.setdefault(self._home_of(self._queues[handle]), []).append(handle)
         parts = {self._slices[name]: some for name, some in homes.items()}
         await asyncio.gather(*(part.attachments.wait(some, deadline) for part, some in parts.items()))
-        absent = [handle for part, some in parts.items() for handle in some if handle in part.attachments.absent]
-        return [handle for handle in absent if handle in self._queues]
+        return [handle for part, some in parts.items() for handle in some if handle in part.attachments.absent]
 
     async def _at_others(self, handles: Sequence[int], deadline: float) -> None:
         """Waits until the queues are attached at all slices that are not away, but at most ATTACH_OTHERS_S."""

@@ -45,6 +45,10 @@ FRAMES_IN_FLIGHT_MAX: Final = 32
 """The number of a session's unanswered frames: covers 100 ms of round trip at 300 frames/s, and bounds what is sent
 again."""
 
+FRAMES_BEFORE_CHANGE_MAX: Final = 8
+"""How many questions, acks or attaches are sent before a change that waits too. Without a bound a publish waited for as
+long as 40 tasks kept pulling."""
+
 UNANSWERED_BYTES_MAX: Final = 32 << 20
 """The bytes of requests waiting or under way to one slice, with REQUEST_OVERHEAD_BYTES each. Above it callers wait."""
 
@@ -98,7 +102,7 @@ BACKOFF_MAX_S: Final = 1.0
 MAP_PATIENCE_S: Final = 2.0
 MAP_PATIENCE_S_MAX: Final = 32.0
 """How long a redirector may be silent before another one is asked for the map, in seconds: at first, doubled each time
-when all were asked, and at most."""
+when all were asked and none had a map, and at most."""
 
 MAP_SUSPECT_S: Final = 1.0
 """How long a map stream must be open before a refusal re-opens it, in seconds."""

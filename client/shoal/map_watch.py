@@ -44,6 +44,7 @@ class MapWatch:
         """The addresses that refused the question for the first map."""
         self._refused: BadCall | None = None
         self._opened_s = 0.0
+        self._patience_s = MAP_PATIENCE_S
         self._stream: Stream[WatchMapResponse] | None = None
 
     def start(self, tasks: Tasks) -> None:
@@ -107,10 +108,9 @@ class MapWatch:
 
     async def _run(self) -> None:
         backoff = Backoff(random)
-        for number, redirector in enumerate(itertools.cycle(self.redirectors)):
-            patience_s = min(MAP_PATIENCE_S * 2 ** (number // len(self.redirectors)), MAP_PATIENCE_S_MAX)
+        for redirector in itertools.cycle(self.redirectors):
             try:
-                await self._follow(redirector, backoff, patience_s if len(self.redirectors) > 1 else None)
+                await self._follow(redirector, backoff, self._patience_s if len(self.redirectors) > 1 else None)
             except ShoalError as error:
                 self._lost(f"{redirector}: {error}")
                 if isinstance(error, BadCall) and self._current is None:
@@ -124,6 +124,8 @@ class MapWatch:
                 self._problem = f"{redirector}: {type(error).__name__}: {error}"
                 self._telling.away("", self, self._problem)
                 self._telling.error(error)
+            if redirector == self.redirectors[-1]:
+                self._patience_s = min(2 * self._patience_s, MAP_PATIENCE_S_MAX)
             await asyncio.sleep(backoff.pause_s())
 
     def _refuse(self, redirector: str, error: BadCall) -> None:
@@ -173,6 +175,7 @@ class MapWatch:
         if self._problem:
             _log.info("map again, from %s", redirector)
         self._problem = self._told = ""
+        self._patience_s = MAP_PATIENCE_S
         self._telling.up("", self)
 
     def _take(self, new: ClusterMap) -> None:

@@ -219,12 +219,15 @@ class Pulling:
             peek=wanted.peek,
         )
 
-        def on_late(answer: wire.Answer) -> None:
-            self._too_late(wanted, self._taken(session, session.stream_number, wanted, answer))
+        def on_answer(answer: wire.Answer) -> None:
+            if asked.answer.done():
+                self._too_late(wanted, self._taken(session, session.stream_number, wanted, answer))
+            else:
+                asked.answered(answer)
 
-        future: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
-        await session.asked(PullFrame(pull, wanted.deadline, future, on_late))
-        return _Asked(session, future)
+        asked = _Asked(session)
+        await session.asked(PullFrame(pull, wanted.deadline, asked.answer, on_answer))
+        return asked
 
     def _collect(self, asking: _Asking) -> None:
         """Takes the messages that came. Keeps a slice's error for the end: others may have messages."""
@@ -248,7 +251,7 @@ class Pulling:
         """Gives up a pull that nothing waits for any more. Messages that it takes all the same are kept."""
         answer = asked.answer
         if answer.cancel() or answer.cancelled():
-            return  # It was not sent, or PullFrame.answered keeps its messages.
+            return  # It was not sent, or what it takes is kept when the answer comes.
         if answer.exception() is None:
             self._too_late(wanted, self._taken(asked.session, asked.stream, wanted, answer.result()))
 
@@ -277,14 +280,15 @@ class _Asked:
 
     __slots__ = ("answer", "session", "stream")
 
-    def __init__(self, session: SliceSession, answer: asyncio.Future[wire.Answer]) -> None:
+    def __init__(self, session: SliceSession) -> None:
         self.session = session
-        self.answer = answer
+        self.answer: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
         self.stream = 0
-        answer.add_done_callback(self._answered)
 
-    def _answered(self, _: object) -> None:
+    def answered(self, answer: wire.Answer) -> None:
+        """Takes the answer. It must be called while the stream that brought it is read."""
         self.stream = self.session.stream_number
+        self.answer.set_result(answer)
 
 
 class _Asking:

@@ -162,3 +162,35 @@ async def test_an_attach_goes_behind_a_detach_of_its_queue(ending: str, detaches
             for one in (queue, other):
                 await broker.send(one, b"x")
             assert [message.body for message in await take(inbox, 2)] == [b"x", b"x"]
+
+
+async def test_a_detach_takes_back_an_attach_that_waits_for_an_earlier_detach() -> None:
+    cluster = FakeCluster()
+    queue, home = silent_home(cluster)
+    async with asyncio.timeout(WAIT_S), cluster.connect() as broker:
+        await broker.declare(queue)
+        async with broker.consume([queue]) as inbox:
+            home.answering.clear()
+            calls = []
+            for call in (inbox.detach, inbox.attach, inbox.detach):
+                calls.append(asyncio.ensure_future(call(queue)))
+                await asyncio.sleep(0.02)
+            assert not any(call.done() for call in calls), "a second detach is not done before the first"
+            with pytest.raises(shoal.DeadlineExceeded, match=f"detach of queue {queue}, which another call detaches"):
+                await inbox.detach(queue, deadline_s=0.1)
+            home.answering.set()
+            await asyncio.gather(*calls)
+            assert inbox._handles == {}
+
+
+async def test_a_queue_that_does_not_exist_is_detached_while_another_slice_is_slow() -> None:
+    cluster = FakeCluster()
+    absent, home = silent_home(cluster)
+    other = cluster.slices["s02"]
+    async with asyncio.timeout(WAIT_S), cluster.connect() as broker, broker.consume([]) as inbox:
+        other.answering.clear()
+        attaching = await attach_asked(inbox, home, absent)
+        await until(lambda: bool(inbox._slices["s01"].attachments.absent))
+        await asyncio.wait([asyncio.ensure_future(inbox.detach(absent, deadline_s=0.2))])
+        other.answering.set()
+        await attaching

@@ -5,7 +5,7 @@ from __future__ import annotations
 from shoal.core.frames import DetachFrame, QuestionFrame
 from shoal.core.ledger import Ledger
 from shoal.core.requests import DropRequest, Request
-from shoal.limits import FRAMES_IN_FLIGHT_MAX
+from shoal.limits import FRAMES_BEFORE_CHANGE_MAX, FRAMES_IN_FLIGHT_MAX
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -135,3 +135,35 @@ def test_frames_in_flight_are_bounded() -> None:
     for _ in range(FRAMES_IN_FLIGHT_MAX + 1):
         ledger.add_frame(question(wire.Describe()))
     assert len(send_all(ledger)) == FRAMES_IN_FLIGHT_MAX == ledger.in_flight
+
+
+def test_a_change_waits_for_few_questions_however_many_there_are() -> None:
+    """Tasks that pull again and again kept every publish of their connection from being sent."""
+    ledger = Ledger(unused)
+    for _ in range(FRAMES_IN_FLIGHT_MAX):
+        ledger.add_frame(question(wire.Pull()))
+    change(ledger)
+    kinds = [kind for _, _, kind in send_all(ledger)]
+    assert kinds.index("change") == FRAMES_BEFORE_CHANGE_MAX
+    sent = 0
+    for frame in ledger.frames():
+        ledger.settle(frame) if frame.sequence else None
+    change(ledger)
+    while sent < 1000:
+        ledger.add_frame(question(wire.Pull()))
+        (one,) = [frame for frame in (ledger.take(),) if frame is not None]
+        request = ledger.numbered(one)
+        assert request is not None
+        ledger.settle(one)
+        sent += 1
+        if request.HasField("change"):
+            break
+    assert sent <= FRAMES_BEFORE_CHANGE_MAX + 1
+
+
+def test_acks_go_before_a_change_that_was_made_after_them() -> None:
+    ledger = Ledger(unused)
+    for _ in range(FRAMES_BEFORE_CHANGE_MAX):
+        ledger.add_frame(question(wire.Pull()))
+    change(ledger)
+    assert [kind for _, _, kind in send_all(ledger)] == ["pull"] * FRAMES_BEFORE_CHANGE_MAX + ["change"]

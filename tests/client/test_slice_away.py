@@ -123,6 +123,58 @@ async def test_what_a_pull_took_too_late_the_next_one_returns(cluster: FakeClust
     assert (await fake_broker.describe(queue)).messages == 0
 
 
+@pytest.mark.parametrize("turns", range(12))
+async def test_a_pull_that_ends_in_the_turn_of_its_answer_loses_nothing(
+    turns: int, cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    """What it took was neither returned nor kept for the next pull."""
+    queue, key, _ = await on_two(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.publish(key, b"1")
+    slice_.answering.clear()
+    pull = asyncio.create_task(fake_broker.pull(queue, 1))
+    await until(lambda: any(frame.HasField("pull") for frame in slice_.frames))
+    slice_.answering.set()
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    pull.cancel()
+    await asyncio.wait([pull])
+    await fake_broker.describe_key(key)  # Answered after the pull.
+    messages = await fake_broker.pull(queue, 1) if pull.cancelled() else pull.result()
+    await fake_broker.ack(*messages)
+    await fake_broker.flush()
+    assert [message.body for message in messages] == [b"1"]
+    assert (await fake_broker.describe(queue)).messages == 0
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_acks_of_what_two_slices_gave_in_one_turn_count(
+    turns: int, cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The acks of the second one's messages were said to be lost, and never sent."""
+    monkeypatch.setattr("shoal.pulling.PULL_PATIENCE_S", 0.01)
+    queue, key, other = await on_two(fake_broker, cluster)
+    slices = [cluster.slices["s01"], cluster.slices["s02"]]
+    await fake_broker.publish(key, b"1")
+    await fake_broker.publish(other, b"2")
+    for slice_ in slices:
+        slice_.answering.clear()
+    pull = asyncio.create_task(fake_broker.pull(queue, 9))
+    await until(lambda: all(any(frame.HasField("pull") for frame in slice_.frames) for slice_ in slices))
+    for slice_ in slices:
+        slice_.answering.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    messages = await pull
+    for asked in (key, other):
+        await fake_broker.describe_key(asked)  # Answered after the pull.
+    messages += await fake_broker.pull(queue, 9)
+    await fake_broker.ack(*messages)
+    await fake_broker.flush()
+    assert sorted(message.body for message in messages) == [b"1", b"2"]
+    assert (await fake_broker.describe(queue)).messages == 0
+
+
 async def test_what_was_taken_when_a_pull_fails_is_not_lost(
     cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

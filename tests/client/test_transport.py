@@ -10,6 +10,7 @@ import pytest
 
 import shoal
 from shoal import map_watch
+from shoal.limits import MAP_PATIENCE_S, MAP_PATIENCE_S_MAX
 from shoal.testing import FakeCluster
 from shoal.transport import methods
 from shoal.transport.base import Method
@@ -132,3 +133,32 @@ async def test_a_redirector_that_is_silent_holds_up_no_connect(
     silent, _ = unanswered_addresses
     async with shoal.connect(silent, cluster.redirectors[0].address, deadline_s=10) as broker:
         assert broker.slices
+
+
+async def test_a_map_is_asked_for_however_long_the_redirectors_are_away(
+    cluster: ServedCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After 1,024 attempts a wait was too long to be a number, and nothing followed the map any more."""
+    watch = fake_broker._routing.map
+    asked = asyncio.Event()
+    attempts = 0
+
+    async def refused(redirector: str, backoff: object, patience_s: float | None) -> None:
+        nonlocal attempts
+        attempts += 1
+        if attempts > 2_000:
+            asked.set()
+        raise shoal.Unavailable("away")
+
+    monkeypatch.setattr(watch, "_follow", refused)
+    monkeypatch.setattr("shoal.core.backoff.BACKOFF_MAX_S", 0.0)
+    monkeypatch.setattr("shoal.core.backoff.BACKOFF_FIRST_S", 0.0)
+    assert watch._stream is not None
+    watch._stream.cancel()
+    async with asyncio.timeout(30):
+        await asked.wait()
+    assert watch._patience_s == MAP_PATIENCE_S_MAX
+    monkeypatch.undo()
+    async with asyncio.timeout(30):
+        cluster.move({})
+        await until(lambda: watch._patience_s == MAP_PATIENCE_S)

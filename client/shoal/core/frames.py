@@ -113,26 +113,23 @@ class ProbeFrame(Frame):
 
 
 class PullFrame(QuestionFrame):
-    """Carries a pull. If its caller has left, `on_late` gets the answer: the slice gives these messages to no other
-    consumer now."""
+    """Carries a pull. `on_answer` gets the answer even if its caller has left: the slice gives these messages to no
+    other consumer now."""
 
-    __slots__ = ("_on_late",)
+    __slots__ = ("_on_answer",)
 
     def __init__(
         self,
         pull: wire.Pull,
         deadline: float,
         waiter: Waiter[wire.Answer],
-        on_late: Callable[[wire.Answer], None],
+        on_answer: Callable[[wire.Answer], None],
     ) -> None:
         super().__init__(pull, deadline, waiter)
-        self._on_late = on_late
+        self._on_answer = on_answer
 
     def answered(self, answer: wire.Answer) -> None:
-        if self._waiter.done():
-            self._on_late(answer)
-        else:
-            self._waiter.set_result(answer)
+        self._on_answer(answer)
 
 
 class DetachFrame(QuestionFrame):

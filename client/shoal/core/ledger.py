@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from shoal.core.frames import Frame
 from shoal.core.gather import ChangeFrame, Gather, Rerouted
 from shoal.core.requests import Request
-from shoal.limits import FRAMES_IN_FLIGHT_MAX
+from shoal.limits import FRAMES_BEFORE_CHANGE_MAX, FRAMES_IN_FLIGHT_MAX
 from shoal_contract.wire import slice_pb2 as wire
 
 
@@ -32,6 +32,8 @@ class Ledger:
         """Frames not sent yet, except changes. Each is a waiting call of the application, an attach, or a flush of
         acks."""
         self._gather = Gather(reroute)
+        self._passed = 0
+        """How many of `_waiting` were sent before the first gathered change, since one was sent."""
 
     def __bool__(self) -> bool:
         """Returns whether some frame is not answered."""
@@ -52,7 +54,8 @@ class Ledger:
         self._gather.add_frame(frame)
 
     def add_frame(self, frame: Frame) -> None:
-        """Adds a frame that is not a change; it is sent before changes that were not sent yet."""
+        """Adds a frame that is not a change; it is sent before changes that were not sent yet. A change lets
+        FRAMES_BEFORE_CHANGE_MAX pass: a program may have questions without end."""
         self._waiting.append(frame)
 
     def frames(self) -> list[Frame]:
@@ -89,9 +92,12 @@ class Ledger:
             return self._again.popleft()
         if len(self._pending) >= FRAMES_IN_FLIGHT_MAX:
             return None
-        for frames in (self._first, self._waiting):
-            if frames:
-                return frames.popleft()
+        if self._first:
+            return self._first.popleft()
+        if self._waiting and not (self._gather and self._passed >= FRAMES_BEFORE_CHANGE_MAX):
+            self._passed += 1
+            return self._waiting.popleft()
+        self._passed = 0
         return self._gather.take() if self._gather else None
 
     def numbered(self, frame: Frame) -> wire.SessionRequest | None:
