@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from shoal.core.acks import AckConsumer, Acked, AckGather, framed, to_wire, without_consumers
@@ -24,8 +24,8 @@ class AckSender:
     `on_answered`: called with acks that the slice has durably. `on_error`: called when the slice refuses acks and
     repeating them would not help. Acks that it has no room for are sent again. `of_stream`: the acks name handles, and
     `stream_ended` returns those that a lost stream left unanswered; otherwise these are sent again on the next stream.
-    `asks`: says whether it matters if an ack came too late to have an effect; `on_lacking` has the number of such
-    messages, each counted for each of its consumers.
+    `asks`: says whether it matters if an ack came too late to have an effect; `on_lacking` has at most how many such
+    messages there are, for each consumer.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class AckSender:
         on_answered: Callable[[Sequence[Acked]], None] = lambda blocks: None,
         of_stream: bool = False,
         asks: Callable[[], bool] = lambda: False,
-        on_lacking: Callable[[int], None] = lambda messages: None,
+        on_lacking: Callable[[Mapping[AckConsumer, int]], None] = lambda messages: None,
     ) -> None:
         self._session = session
         self._asks = asks
@@ -142,8 +142,12 @@ class AckSender:
         self._session.send(AcksFrame(acks, done, self._of_stream, self._asks, lacking))
 
     def _lacking(self, blocks: Sequence[Acked], places: Sequence[int]) -> None:
-        counts = [block.end - block.first for block in blocks for _ in block.consumers]
-        self._on_lacking(sum(counts[place] for place in places))
+        acked = [(consumer, block.end - block.first) for block in blocks for consumer in block.consumers]
+        messages: Counter[AckConsumer] = Counter()
+        for place in places:
+            consumer, count = acked[place]
+            messages[consumer] += count
+        self._on_lacking(messages)
 
     def _answered(self, frame: int, number: int, error: ShoalError | None) -> None:
         blocks = self._in_flight.get(frame)

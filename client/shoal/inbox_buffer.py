@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import count
 from math import inf
+from typing import NamedTuple
 
 from shoal.gaps import GapNews, OnGap
 from shoal.limits import GIVEN_BACK_PER_TURN, INBOX_EXCESS_BYTES
@@ -20,6 +21,15 @@ Pair = tuple[int, bytes]
 """A handle, and a key."""
 _Held = tuple[Delivery | GapNews, int, float]
 """A delivery, or a gap, its size in bytes, and when it came, by the event loop's clock."""
+
+
+class _Returning(NamedTuple):
+    """Describes the messages of one key that are on their way back: offsets `first` <= offset < `end`. `until_s`: so
+    long they are waited for, by the event loop's clock."""
+
+    first: int
+    end: int
+    until_s: float
 
 
 class InboxBuffer:
@@ -48,9 +58,9 @@ class InboxBuffer:
         bound for these calls."""
         self._waiting: list[Delivery | GapNews] = []
         """What waits in `put` for room: one of each slice at most."""
-        self._returning: dict[Pair, tuple[int, float]] = {}
-        """Of what messages are on their way back: the offset behind them, and until when they are waited for, by the
-        event loop's clock. What comes of the same meanwhile is behind them, and would overtake them."""
+        self._returning: dict[Pair, _Returning] = {}
+        """Of what messages are on their way back. What comes of the same meanwhile, and is behind them, would overtake
+        them."""
         self._room = asyncio.Event()
         self._ending = False
         self._closed = False
@@ -123,7 +133,7 @@ class InboxBuffer:
         if not self._deliveries or self._oldest_s > now_s - shortest_s:
             return
         kept: deque[_Held] = deque()
-        given: dict[Pair, int] = {}
+        given: dict[Pair, tuple[int, int]] = {}
         for held in self._deliveries:
             delivery, size_bytes, came_s = held
             if isinstance(delivery, GapNews) or delivery.live:
@@ -134,30 +144,39 @@ class InboxBuffer:
             if not old:
                 kept.append(held)
                 continue
-            given.update(((one, key), delivery.end) for one in old)
+            for one in old:
+                first, _ = given.get((one, key), (delivery.first, 0))
+                given[one, key] = first, delivery.end
             self.bytes -= size_bytes
             if delivery.leave_out(old):
                 kept.append((delivery, delivery.size_bytes, came_s))
                 self.bytes += delivery.size_bytes
         self._deliveries = kept
         self._oldest_s = min((came_s for _, _, came_s in kept), default=inf)
-        self._returning = {pair: one for pair, one in self._returning.items() if one[1] > now_s}
-        for pair, end in given.items():
-            self._returning[pair] = end, now_s + waits_s.get(pair[0], shortest_s)
+        self._returning = {pair: one for pair, one in self._returning.items() if one.until_s > now_s}
+        for pair, (first, end) in given.items():
+            earlier = self._returning.get(pair, _Returning(first, end, now_s))
+            until_s = now_s + waits_s.get(pair[0], shortest_s)
+            self._returning[pair] = _Returning(min(first, earlier.first), max(end, earlier.end), until_s)
         self._room.set()
 
     def _is_in_order(self, delivery: Delivery | GapNews) -> bool:
-        """Gives back what is behind messages that are on their way back. Returns whether anything is left."""
+        """Gives back what is behind messages that are on their way back. Returns whether anything is left. What is
+        before them, since it was nacked before, changes nothing."""
         if not self._returning or isinstance(delivery, GapNews) or delivery.live:
             return True
         behind: set[int] = set()
+        now_s = asyncio.get_running_loop().time()
         for handle in delivery.handles:
             pair = handle, delivery.key_bytes
-            end, until_s = self._returning.get(pair, (0, 0.0))
-            if delivery.first >= end and until_s > asyncio.get_running_loop().time():
+            awaited = self._returning.get(pair)
+            if awaited is None:
+                continue
+            is_again = delivery.first < awaited.end and delivery.end > awaited.first
+            if is_again or awaited.until_s <= now_s:
+                del self._returning[pair]
+            elif delivery.first >= awaited.end:
                 behind.add(handle)
-            else:
-                self._returning.pop(pair, None)
         return not behind or delivery.leave_out(behind)
 
     async def give_all_back(self) -> None:

@@ -365,11 +365,17 @@ class InboxSlice(Consumer):
             for key, first, end, handles in blocks:
                 self.repeats.answered(key, first, end, handles)  # type: ignore[arg-type]  # handles
 
-    def _acks_late(self, messages: int) -> None:
-        """Keeps for the next flush that acks of queues that are stopped had no effect: the slice had taken the messages
-        back at their ack timeout. Of queues that are not stopped they come again here, and are acked again."""
-        self._ack_error = acks_late(self.session.slice_name, messages)
-        self._telling.error(self._ack_error)
+    def _acks_late(self, messages: Mapping[int | bytes, int]) -> None:
+        """Keeps for the next flush that acks of queues that are stopped, or left the inbox, had no effect: the slice
+        had taken the messages back. Of other queues they come again here, and are acked again."""
+        late = sum(
+            count
+            for handle, count in messages.items()
+            if isinstance(handle, int) and (handle in self._stopped or handle not in self._queues)
+        )
+        if late:
+            self._ack_error = acks_late(self.session.slice_name, late)
+            self._telling.error(self._ack_error)
 
     def _acks_refused(self, error: ShoalError) -> None:
         if not isinstance(error, OutcomeUnknown):

@@ -61,6 +61,9 @@ class StoppedHandles:
         """Returns those that were stopped before this stream began: what it brings of them, it brings by mistake."""
         return [handle for handle in handles if self._asked_in.get(handle, stream) != stream]
 
+    def __contains__(self, handle: int) -> bool:
+        return handle in self._asked_in
+
     def __bool__(self) -> bool:
         """Returns whether there are any."""
         return bool(self._asked_in)

@@ -156,7 +156,7 @@ async def test_an_attach_of_a_queue_that_leaves_meanwhile_ends(cluster: FakeClus
 
 async def test_what_waits_for_room_in_the_buffer_is_as_old_as_when_it_came() -> None:
     class Held:
-        size_bytes, live, key_bytes, handles, end = 10, False, b"k", (1,), 2
+        size_bytes, live, key_bytes, handles, first, end = 10, False, b"k", (1,), 1, 2
         given_back = False
 
         def leave_out(self, handles: object) -> bool:

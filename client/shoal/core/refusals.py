@@ -24,8 +24,9 @@ def connection_cut() -> Unavailable:
 def acks_late(slice_name: str, messages: int) -> Unavailable:
     """Returns the error of acks that came when their messages had been taken back, and could not come again here."""
     return Unavailable(
-        f"acks of {messages} messages reached slice {slice_name} later than their queues' ack timeouts allow, when this"
-        " inbox took nothing more of these queues: the messages are given again, perhaps to others",
+        f"acks of up to {messages} messages had no effect at slice {slice_name}: it had taken the messages back, at the"
+        " ack timeouts of their queues or as they were nacked, and this inbox takes nothing more of these queues: the"
+        " messages are given again, perhaps to others",
         subject=f"slice {slice_name}",
         value=messages,
     )
