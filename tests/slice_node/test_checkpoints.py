@@ -72,8 +72,8 @@ class FullStore(FakeStore):
     def _has_room(self) -> bool:
         return self._clock.now_ms >= self._room_at_ms
 
-    async def melt(self) -> bool:
-        return False
+    async def melt(self) -> list[bytes] | None:
+        return None
 
     async def checkpoint(self) -> dict[str, Any]:
         self.tries.append(self._clock.now_ms)
@@ -146,10 +146,10 @@ async def test_on_a_full_disk_tries_become_rare_and_the_next_one_comes_with_the_
 class MeltingStore(FullStore):
     """A store without room, whose frozen delta melts at the first look."""
 
-    async def melt(self) -> bool:
+    async def melt(self) -> list[bytes] | None:
         self.freezing = False
         self.delta_rows = 0
-        return True
+        return [b"emptied"]
 
 
 async def test_imports_and_stops_that_wait_for_a_checkpoint_go_on_when_its_delta_melts(
@@ -161,6 +161,8 @@ async def test_imports_and_stops_that_wait_for_a_checkpoint_go_on_when_its_delta
     freezing = Freezing(store.state, store, FREEZE_LIMITS)
     journal = cast(Journal, FakeJournal())
     checkpoints = Checkpoints(cast(Store, store), journal, store.state, freezing, lambda _: asyncio.Future())
+    told: list[list[bytes]] = []
+    checkpoints.on_emptied = told.append
     checkpoints.consider()
     store.delta_rows = IMPORT_STALL_FACTOR * DELTA_ROWS_MAX
     waiting = asyncio.create_task(checkpoints.room_for_imports())
@@ -168,6 +170,7 @@ async def test_imports_and_stops_that_wait_for_a_checkpoint_go_on_when_its_delta
     running = asyncio.create_task(checkpoints.run())
     try:
         await asyncio.wait_for(asyncio.gather(waiting, holding), 5)
+        assert told[0] == [b"emptied"], "its leader drops what nothing is bound to"
     finally:
         running.cancel()
 

@@ -14,6 +14,7 @@ import pytest
 
 from shoal_contract.errors import Conflict, Corrupt, Unavailable
 from shoal_slice_node.adapters.store import Store
+from shoal_slice_node.core.rows.small_rows import HINT
 from shoal_slice_node.storage.checkpoint_writer import CheckpointWriter
 from shoal_slice_node.storage.lmdb_layout import (
     DATA_FILE,
@@ -78,7 +79,9 @@ async def test_what_a_checkpointer_wrote_before_it_was_killed_does_not_melt(
         await store._checkpointer.write(iter(pieces), 1)
     driver.steps(300)
     monkeypatch.setattr(store.tables, "trimmed", lambda: iter([1 << 30]))
-    assert await store.melt() is not committed
+    emptied = await store.melt()
+    assert (emptied is None) is committed
+    driver.model.rows["local_hints"].update(dict.fromkeys(emptied or (), HINT))
     driver.steps(100)
     if not committed:
         store.freeze(2)
@@ -88,6 +91,32 @@ async def test_what_a_checkpointer_wrote_before_it_was_killed_does_not_melt(
     base = LmdbBase(tmp_path)
     assert base.lsn == (1 if committed else 2)
     base.close()
+
+
+async def test_keys_whose_bindings_came_and_went_are_hinted_as_their_delta_melts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No checkpoint sees that they lost their last binding, so nothing would ever drop them."""
+    store = await Store.open(tmp_path)
+    came, went, kept = (bytes([0, 1, 0, 0, 0, 0, 0, number]) for number in range(3))
+    binding = store.tables.binding
+    queues = [number.to_bytes(8, "big") for number in range(1, 4)]
+    for key_id in (came, went, kept):
+        for queue_id in queues[:2]:
+            binding.add(key_id, queue_id)
+    binding.add(went, queues[2])
+    store.freeze(1)
+    for key_id in (came, went):
+        for queue_id in queues[:2]:
+            binding.remove(key_id, queue_id)
+    binding.remove(went, queues[2])
+    binding.add(kept, queues[2])
+    monkeypatch.setattr(store.tables, "trimmed", lambda: iter([1 << 30]))
+    emptied = await store.melt()
+    assert emptied is not None and set(emptied) == {came, went}
+    assert {key_id for key_id, row in store.tables.local_hints.scan() if row == HINT} == {came, went}
+    assert [binding.count(key_id) for key_id in (came, went, kept)] == [0, 0, 3]
+    await store.close()
 
 
 async def test_a_commit_that_no_reader_sees_yet_does_not_melt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +138,7 @@ async def test_a_commit_that_no_reader_sees_yet_does_not_melt(tmp_path: Path, mo
         file.write((other / DATA_FILE).read_bytes())
     store.tables.queue_by_name.delete(b"came")
     monkeypatch.setattr(store.tables, "trimmed", lambda: iter([1 << 30]))
-    assert not await store.melt()
+    assert await store.melt() is None
     await store.checkpoint()
     assert store.tables.queue_by_name.get(b"came") is None and not list(store.tables.queue_by_name.scan())
     store.freeze(2)

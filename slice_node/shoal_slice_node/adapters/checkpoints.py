@@ -174,7 +174,9 @@ class Checkpoints:
         self._pause_ms = min(2 * self._pause_ms, CHECKPOINT_RETRY_MS_MAX)
         while (left_ms := end_ms - steady_ms()) > 0:
             await asyncio.sleep(min(left_ms, CHECKPOINT_RETRY_MS) / 1000)
-            if await self._store.melt():
+            emptied = await self._store.melt()
+            if emptied is not None:
+                self.on_emptied(emptied)
                 return True
             if self._store.disk_free_bytes >= free_bytes + STORE_GROWTH_BYTES:
                 break

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX, MELT_SHARE
+from shoal_slice_node.core.rows.small_rows import HINT
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.processes.checkpointer import Checkpointer
 from shoal_slice_node.storage.folder_lock import lock_folder
@@ -141,25 +142,33 @@ class Store:
         self._frozen_lsn = None
         self._frozen_bytes = 0
 
-    async def melt(self) -> bool:
+    async def melt(self) -> list[bytes] | None:
         """Makes the frozen delta active again, if much of what it would write was trimmed since: the next one is frozen
-        without that, and is at least MELT_SHARE smaller. Other work goes on meanwhile. Returns whether it did so.
+        without that, and is at least MELT_SHARE smaller. Other work goes on meanwhile. Returns the ids of keys that may
+        have lost their last binding, of which no checkpoint will tell; None: it did nothing.
 
         A checkpointer that died may have written it: then it must be written again as it is, since what came and went
         leaves no trace in the active delta, and would stay in the base."""
         if not self._base.is_newest:
-            return False
+            return None
         saved_bytes = 0
         for trimmed_bytes in self.tables.trimmed():
             saved_bytes += trimmed_bytes
             await asyncio.sleep(0)
         if saved_bytes <= self.delta_bytes + self._frozen_bytes // MELT_SHARE:
-            return False
-        while self.tables.melt():  # noqa: ASYNC110 - not waiting: others get their turn
+            return None
+        emptied: list[bytes] = []
+        more = True
+        while more:
+            more = self.tables.melt()
+            undone = self.tables.take_undone()
+            for key_id in undone:
+                self.tables.local_hints.put(key_id, HINT)
+            emptied += undone
             await asyncio.sleep(0)
         self.tables.drop_frozen()
         await self._end_freezing()
-        return True
+        return emptied
 
     def warm(self) -> None:
         """Reads the checkpoint into the page cache after a start, before its rows are needed. Blocks: call it in a

@@ -54,7 +54,8 @@ class Delta:
         self.farewell: Rows = DeltaRows(base.rows("farewell"), ordered=True)
         self.local_totals: Rows = DeltaRows(base.rows("local_totals"))
         self.local_hints: Rows = DeltaRows(base.rows("local_hints"), ordered=True)
-        self.binding: Groups = DeltaGroups(base.groups("binding"))
+        self._bindings = DeltaGroups(base.groups("binding"))
+        self.binding: Groups = self._bindings
         self.ended: Groups = DeltaGroups(base.groups("ended"))
         self.log: Logs = DeltaLogs(base.logs(LOG_TABLE))
         rows: list[tuple[str, DeltaRows]] = [(name, getattr(self, name)) for name in (*ROW_TABLES, *LOCAL_TABLES)]
@@ -91,6 +92,11 @@ class Delta:
     def melt(self) -> bool:
         """Moves a bounded part of the frozen delta into the active one; False when nothing is left."""
         return any(table.melt(PIECE_ROWS_MAX) for _, table in self._all)
+
+    def take_undone(self) -> list[bytes]:
+        """Returns the keys of which a binding came and went, and left no trace as the delta melted, since the last
+        call: no checkpoint will see that such a key lost its last one. A key may come twice."""
+        return self._bindings.take_undone()
 
     def drop_frozen(self) -> None:
         """Drops the frozen delta, which the base now has: call together with the base's renewal. O(1)."""

@@ -60,6 +60,7 @@ class DeltaGroups:
         self._came = 0
         self._went = 0
         self._frozen_net = 0
+        self._undone: list[bytes] = []
 
     def add(self, group: bytes, member: bytes) -> None:
         active = self._active
@@ -214,11 +215,20 @@ class DeltaGroups:
                 if entry.present:
                     frozen[group] = entry
             self._frozen_net -= 1 if came else -1
-            if came:
-                self.add(group, member)
-            else:
+            if not came:
                 self.remove(group, member)
+                continue
+            went = self._went
+            self.add(group, member)
+            if self._went < went:
+                self._undone.append(group)
         return True
+
+    def take_undone(self) -> list[bytes]:
+        """Returns the groups of which a member came in the frozen layer and went in the active one, as far as that was
+        undone by `melt` since the last call: no layer says any more that it went. A group may come twice."""
+        undone, self._undone = self._undone, []
+        return undone
 
     def drop_frozen(self) -> None:
         """Drops the frozen layer, which the base now has. Call together with the base's renewal, then `free` until it
