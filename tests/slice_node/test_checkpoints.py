@@ -17,6 +17,7 @@ from shoal_slice_node.adapters.limits import (
     CHECKPOINT_RETRY_MS_MAX,
     DELTA_ROWS_MAX,
     DELTA_STALL_FACTOR,
+    DELTA_TROUBLE_FACTOR,
     IMPORT_STALL_FACTOR,
 )
 from shoal_slice_node.adapters.recovery import FREEZE_LIMITS
@@ -35,6 +36,7 @@ class FakeStore:
 
     def __init__(self) -> None:
         self.delta_rows = self.delta_bytes = self.checkpoint_lsn = self.checkpoints = 0
+        self.frozen_rows = self.frozen_bytes = 0
         self.freezing = False
         self.delta_rows_max = DELTA_ROWS_MAX
         self.written = asyncio.Event()
@@ -150,6 +152,41 @@ class MeltingStore(FullStore):
         self.freezing = False
         self.delta_rows = 0
         return [b"emptied"]
+
+
+async def test_what_is_frozen_counts_where_changes_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start freezes all that it finds in the journal. Each life took four times as much again, until no start could
+    take it."""
+    store = FullStore(Clock(monkeypatch), room_at_ms=1 << 40)
+    freezing = Freezing(store.state, store, FREEZE_LIMITS)
+    checkpoints = Checkpoints(
+        cast(Store, store), cast(Journal, FakeJournal()), store.state, freezing, lambda _: asyncio.Future()
+    )
+    store.freezing, store.frozen_rows = True, DELTA_TROUBLE_FACTOR * DELTA_ROWS_MAX
+    store.delta_rows = DELTA_ROWS_MAX
+    assert checkpoints.refusal == "", "no checkpoint has failed"
+    checkpoints.problem = "no disk space"
+    waiting = (DELTA_TROUBLE_FACTOR + 1) * DELTA_ROWS_MAX
+    assert checkpoints.refusal == f"checkpoints fail, and {waiting} changes wait for one: no disk space"
+    store.delta_rows -= 1
+    assert checkpoints.refusal == ""
+    assert checkpoints.throttle() is None
+
+
+async def test_what_a_start_could_not_write_is_written_by_the_first_checkpoint() -> None:
+    store = FakeStore()
+    store.freezing, store.frozen_lsn = True, 7
+    store.written.set()
+    released: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    released.set_result(None)
+    freezing = Freezing(store.state, store, FREEZE_LIMITS)
+    checkpoints = Checkpoints(cast(Store, store), cast(Journal, None), store.state, freezing, lambda _: released)
+    running = asyncio.create_task(checkpoints.run())
+    try:
+        await asyncio.wait_for(checkpoints.hold(), 5)
+        assert store.checkpoint_lsn == 7
+    finally:
+        running.cancel()
 
 
 async def test_imports_and_stops_that_wait_for_a_checkpoint_go_on_when_its_delta_melts(

@@ -101,6 +101,7 @@ class Stored:
 
     checkpoint_lsn = 0
     delta_rows_max = DELTA_ROWS_MAX
+    frozen_rows = frozen_bytes = 0
     freezing = False
 
     def __init__(self, delta: Delta) -> None:

@@ -17,6 +17,7 @@ from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.storage.limits import SEGMENT_BYTES
 from shoal_slice_node.storage.offline import check_path
 
+from .node_process import NodeProcess
 from .raw_session import RawSession
 from .small_disks import fill, free_bytes, small_disk
 from .troubled_node import FULL, WAIT_S, Troubled, troubled
@@ -123,6 +124,33 @@ async def test_a_node_stops_and_starts_on_a_full_disk(tmp_path: Path) -> None:
             await until_trouble(found, "")
             assert await found.metric("log_messages") == 12
         assert check_path(disk).sound
+
+
+async def test_a_node_whose_store_has_no_room_starts_however_often_it_ended(tmp_path: Path) -> None:
+    """Each life took changes that no checkpoint had, until a start had to write them, and could not."""
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    with small_disk(data / "store", 30) as disk:
+        disk.chmod(0o700)
+        node = await NodeProcess.start(data, "--delta-rows", "10")
+        async with node.stub() as stub:
+            await stub.Declare(wire.DeclareRequest(queue=b"q"))
+        filler = fill(disk)
+        taken = 0
+        for _ in range(4):
+            async with node.stub() as stub:
+                with pytest.raises(grpc.aio.AioRpcError, match="checkpoints fail, and"):
+                    for _ in range(200):
+                        await stub.Publish(wire.PublishRequest(key=b"@q", chunk=Chunk(bodies=[bytes(30_000)])))
+                        taken += 1
+            await node.kill()
+            node = await NodeProcess.start(data, "--delta-rows", "10")
+        filler.unlink()
+        async with node.stub() as stub, asyncio.timeout(WAIT_S):
+            described = await stub.Describe(wire.DescribeRequest(describe=wire.Describe(queues=[b"q"])))
+            assert described.description.queues[0].messages == taken > 40
+        assert await node.stop() == 0
+        assert check_path(data).sound
 
 
 async def test_a_disk_with_no_room_at_all_is_no_damage(tmp_path: Path) -> None:

@@ -62,7 +62,10 @@ class Checkpoints:
         self._archiving = archiving
         self._frozen = asyncio.Event()
         self._caught_up = asyncio.Event()
-        self._caught_up.set()
+        if store.freezing:
+            self._frozen.set()  # A start could not write it.
+        else:
+            self._caught_up.set()
         self._freed: asyncio.Future[None] | None = None
         self._let_go = True
         self._pause_ms = CHECKPOINT_RETRY_MS
@@ -88,8 +91,11 @@ class Checkpoints:
     def refusal(self) -> str:
         """Says why no more changes may be taken: checkpoints fail, and memory would not hold the changes that wait for
         them. "": nothing is wrong."""
-        if self.problem and self._behind(DELTA_TROUBLE_FACTOR):
-            return f"checkpoints fail, and {self._store.delta_rows} changes wait for one: {self.problem}"
+        if self.problem and (
+            self._behind(DELTA_TROUBLE_FACTOR) or self._freezing.is_large(DELTA_TROUBLE_FACTOR + 1, with_frozen=True)
+        ):
+            waiting = self._store.delta_rows + self._store.frozen_rows
+            return f"checkpoints fail, and {waiting} changes wait for one: {self.problem}"
         return ""
 
     async def room_for_imports(self) -> None:

@@ -317,8 +317,9 @@ DELTA_STALL_FACTOR: Final = 8
 """Applying waits while the checkpointer is still busy and the delta has this many times its maximum: bounds memory."""
 
 DELTA_TROUBLE_FACTOR: Final = 4
-"""Changes are refused while checkpoints fail and the delta has this many times its maximum: applying has not begun to
-wait then."""
+"""Changes are refused while checkpoints fail and the delta has this many times its maximum besides what is frozen:
+applying has not begun to wait then. A start may find as much in the journal, and freezes all of it: then they are
+refused at once, so that restarts do not make it grow."""
 
 FOLLOWED_RECORDS: Final = 1_000
 """Records that are read from the journal at a time, to be applied by a follower."""

@@ -14,7 +14,7 @@ from pathlib import Path
 from uuid import uuid4
 
 from shoal_contract.data_identity import DataIdentity
-from shoal_contract.errors import Conflict
+from shoal_contract.errors import Conflict, Corrupt, ShoalError
 from shoal_slice_node.adapters.limits import (
     DELTA_AGE_MS,
     DELTA_BYTES_MAX,
@@ -144,26 +144,44 @@ def _step(work: Work[Effects]) -> Effects | None:
     return None
 
 
+def _is_oversized(store: Store, freezing: Freezing) -> bool:
+    return not store.freezing and freezing.is_large(DELTA_STALL_FACTOR)
+
+
+async def _checkpoint(store: Store) -> None:
+    """Writes the frozen delta. Tries again once, since a checkpointer may be killed; then it stays frozen, and the
+    node's checkpoints try it. Raises Corrupt."""
+    for _ in range(2):
+        try:
+            await store.checkpoint()
+            return
+        except Corrupt:
+            raise
+        except ShoalError as error:
+            _log.warning("a checkpoint failed during the start, which goes on without it: %s", error)
+
+
 async def _replay(replica: Replica, store: Store, journal: Journal, freezing: Freezing) -> int:
     """Applies the records that the checkpoint does not have, LOOP_SLICE_MS at a time. Returns their number. Only an
-    oversized tail is checkpointed during replay; otherwise the first checkpoint waits until the node follows."""
+    oversized tail is checkpointed during replay; otherwise the first checkpoint waits until the node follows. Where one
+    fails, what is frozen stays so: a node on a full disk starts, since it is drops and purges that free it."""
     began = turn_began = time.perf_counter()
     state, replayed = replica.state, 0
     for record in journal.records(store.checkpoint_lsn + 1):
         work = replica.in_steps(record)
         while (effects := _step(work)) is None:
-            if replica.may_stop_within(record) and freezing.is_large(DELTA_STALL_FACTOR):
+            if replica.may_stop_within(record) and _is_oversized(store, freezing):
                 freezing.freeze(replica.save_part())
-                await store.checkpoint()
+                await _checkpoint(store)
         replayed += 1
         if effects.set_aside:
             _log.warning(
                 "journal record %d was set aside by an operator (shoal repair --skip): what it asked for is not done",
                 record.lsn,
             )
-        if freezing.is_large(DELTA_STALL_FACTOR):
+        if _is_oversized(store, freezing):
             freezing.freeze()
-            await store.checkpoint()
+            await _checkpoint(store)
         if time.perf_counter() - turn_began > LOOP_SLICE_MS / 1000:
             await asyncio.sleep(0)
             turn_began = time.perf_counter()

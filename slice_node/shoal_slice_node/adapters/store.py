@@ -38,7 +38,7 @@ class Store:
         self._checkpointer = checkpointer
         self._base = base
         self._frozen_lsn: int | None = None
-        self._frozen_bytes = 0
+        self._frozen_rows = self._frozen_bytes = 0
         self.identity = base.identity
         self.checkpointer_restarts = 0
         self.tables = Delta(base)
@@ -96,6 +96,11 @@ class Store:
         return self._frozen_lsn is not None
 
     @property
+    def frozen_rows(self) -> int:
+        """Returns the number of rows that are frozen."""
+        return self._frozen_rows
+
+    @property
     def frozen_bytes(self) -> int:
         """Returns the approximate memory of the frozen rows, in bytes."""
         return self._frozen_bytes
@@ -105,7 +110,7 @@ class Store:
         `freezing`."""
         assert not self.freezing, "the last frozen delta is not checkpointed yet"
         assert lsn >= self.checkpoint_lsn
-        self._frozen_bytes = self.delta_bytes
+        self._frozen_rows, self._frozen_bytes = self.delta_rows, self.delta_bytes
         self.tables.freeze()
         self._frozen_lsn = lsn
 
@@ -140,7 +145,7 @@ class Store:
         while self.tables.free():  # noqa: ASYNC110 - not waiting: others get their turn
             await asyncio.sleep(0)
         self._frozen_lsn = None
-        self._frozen_bytes = 0
+        self._frozen_rows = self._frozen_bytes = 0
 
     async def melt(self) -> list[bytes] | None:
         """Makes the frozen delta active again, if much of what it would write was trimmed since: the next one is frozen

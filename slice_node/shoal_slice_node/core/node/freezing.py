@@ -25,6 +25,12 @@ class Freezable(Protocol):
     def delta_bytes(self) -> int: ...
 
     @property
+    def frozen_rows(self) -> int: ...
+
+    @property
+    def frozen_bytes(self) -> int: ...
+
+    @property
     def freezing(self) -> bool: ...
 
     def freeze(self, lsn: int) -> None: ...
@@ -53,12 +59,13 @@ class Freezing:
         """A checkpoint is wanted that has everything up to here."""
         self._held = False
 
-    def is_large(self, factor: int = 1) -> bool:
-        """Returns whether the delta has `factor` times the rows or bytes at which it is frozen."""
+    def is_large(self, factor: int = 1, with_frozen: bool = False) -> bool:
+        """Returns whether the delta has `factor` times the rows or bytes at which it is frozen. `with_frozen`: counts
+        what is frozen, too."""
         store = self._store
-        return (
-            store.delta_rows >= store.delta_rows_max * factor or store.delta_bytes >= self._limits.delta_bytes * factor
-        )
+        rows = store.delta_rows + (store.frozen_rows if with_frozen else 0)
+        size_bytes = store.delta_bytes + (store.frozen_bytes if with_frozen else 0)
+        return rows >= store.delta_rows_max * factor or size_bytes >= self._limits.delta_bytes * factor
 
     def fit(self, delta_bytes_max: int) -> int:
         """Lets the delta be frozen at half of this memory at most: while it is written, the next one grows in the other
