@@ -18,7 +18,7 @@ from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import kept_frames
 from shoal_slice_node.adapters.frame_room import FrameRoom
 from shoal_slice_node.adapters.kept_frames import Frame, Kept, KeptFrames, parse_frame
-from shoal_slice_node.adapters.limits import UNPARSED_FACTOR
+from shoal_slice_node.adapters.limits import SMALL_FRAMES_BYTES_MAX, SMALL_FRAMES_BYTES_MIN, UNPARSED_FACTOR
 from shoal_slice_node.core.checking.session_frames import is_read, kept_bytes_most
 
 from .brokers import running, served
@@ -317,7 +317,7 @@ async def test_small_frames_do_not_wait_behind_the_large_ones_of_others() -> Non
         held.append(kept)
     greedy = asyncio.create_task(ask_for_many(frames, small.SerializeToString()))
     await asyncio.sleep(0.01)
-    assert not greedy.done(), "each connection has a small part, and more waits as all others do"
+    assert not greedy.done(), "each connection has a small part, and more waits for it"
     for task in (*others, greedy):
         task.cancel()
     await asyncio.wait((*others, greedy))
@@ -336,7 +336,7 @@ async def test_small_frames_of_all_connections_together_are_bounded() -> None:
     asking = [asyncio.create_task(frames.parsed(data, f"{number}", 0, lambda _: None)) for number in range(200)]
     await asyncio.sleep(0.05)
     done = [task for task in asking if task.done()]
-    assert 20_000 // each < len(done) <= 2 * 20_000 // each
+    assert 20_000 // each < len(done) <= 2 * 20_000 // each + 1
     for task in done:
         task.result()[1].free()
     while waiting := [task for task in asking if task not in done]:
@@ -348,9 +348,18 @@ async def test_small_frames_of_all_connections_together_are_bounded() -> None:
     assert not frames.small._used and not frames.small.used_bytes and not frames.others._used_bytes
 
 
-async def test_a_small_frame_beyond_its_connections_part_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    frames = KeptFrames(100_000, 100_000, 100_000, FrameRoom(100_000))
-    data = wire.SessionRequest(change=wire.Change(steps=[publish("k", b"x")]).SerializeToString()).SerializeToString()
+SMALL = wire.SessionRequest(change=wire.Change(steps=[publish("k", b"x")]).SerializeToString()).SerializeToString()
+
+
+async def ask_small(frames: KeptFrames, connection: str) -> Kept:
+    return (await frames.parsed(SMALL, connection, 0, lambda _: None))[1]
+
+
+async def test_a_small_frame_beyond_its_connections_part_waits_for_those_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It waited for a turn among the large frames of others, and all that its session sent behind it, too."""
+    frames = KeptFrames(1 << 20, 100_000, 100_000, FrameRoom(100_000))
     parsed: list[Frame] = []
 
     def parse(data: bytes) -> Frame:
@@ -358,9 +367,66 @@ async def test_a_small_frame_beyond_its_connections_part_is_parsed_once(monkeypa
         return parsed[-1]
 
     monkeypatch.setattr(kept_frames, "parse_frame", parse)
-    held = [await frames.parsed(data, "a", 0, lambda _: None) for _ in range(20)]
-    assert frames.others._used_bytes, "the part is full"
-    assert len(parsed) == len(held)
+    asking = [asyncio.create_task(ask_small(frames, "a")) for _ in range(300)]
+    await asyncio.sleep(0.05)
+    done = [task for task in asking if task.done()]
+    assert SMALL_FRAMES_BYTES_MAX <= frames.small.used_bytes < SMALL_FRAMES_BYTES_MAX + parsed[0].bytes
+    assert 100 < len(done) == len(parsed) < 200, "what waits is not parsed"
+    assert not frames.others._used_bytes and (await ask_small(frames, "b")).bytes
+    for number, task in enumerate(asking):
+        if number % 3 == 2 and not task.done():
+            task.cancel()  # Its turn goes to the next.
+    for task in asking:
+        if not task.cancelling():
+            (await asyncio.wait_for(task, 10)).free()
+    gc.collect()
+    await asyncio.sleep(0.01)
+    assert not frames.small.used_bytes and not frames.small._waiting
+
+
+async def test_few_connections_leave_others_their_small_parts() -> None:
+    frames = KeptFrames(1 << 20, 100_000, 100_000, FrameRoom(100_000))
+    greedy = [asyncio.create_task(ask_small(frames, f"{number % 40}")) for number in range(40 * 200)]
+    await asyncio.sleep(0.5)
+    assert 2 * frames.small.used_bytes >= 1 << 20
+    assert not frames.small.all_used, "once half is used, a part is small"
+    assert SMALL_FRAMES_BYTES_MIN <= frames.small._used["39"] < SMALL_FRAMES_BYTES_MIN + 5_000
+    kept = [await asyncio.wait_for(ask_small(frames, "honest"), 10) for _ in range(5)]
+    for task in greedy:
+        task.cancel()
+    await asyncio.wait(greedy)
+    for one in kept:
+        one.free()
+    gc.collect()
+    await asyncio.sleep(0.01)
+
+
+async def test_what_waits_in_its_part_goes_among_the_others_once_all_parts_are_used() -> None:
+    frames = KeptFrames(SMALL_FRAMES_BYTES_MAX, 100_000, 1 << 20, FrameRoom(100_000))
+    asking = [asyncio.create_task(ask_small(frames, "a")) for _ in range(300)]
+    await asyncio.sleep(0.05)
+    held = [task.result() for task in asking if task.done()]
+    while not frames.small.all_used:
+        held.append(await asyncio.wait_for(ask_small(frames, f"{len(held)}"), 10))
+    for one in held[:20]:
+        one.free()
+    for number in range(30):
+        held.append(await asyncio.wait_for(ask_small(frames, f"last {number}"), 10))
+    assert frames.others._used_bytes
+    for task in asking:
+        task.cancel()
+    await asyncio.wait(asking)
+
+
+async def test_small_describes_take_no_small_parts() -> None:
+    """They keep their room until their answers have some: 262 connections that read nothing had all small parts."""
+    frames = KeptFrames(100_000, 1_000_000, 100_000, FrameRoom(100_000))
+    data = wire.SessionRequest(describe=wire.Describe(queues=[b"q"])).SerializeToString()
+    held = [(await frames.parsed(data, f"hostile {number}", 0, lambda _: None))[1] for number in range(100)]
+    assert not frames.small.used_bytes and frames.reads._used_bytes
+    assert (await asyncio.wait_for(ask_small(frames, "honest"), 10)).bytes
+    for one in held:
+        one.free()
 
 
 async def ask_for_many(frames: KeptFrames, data: bytes) -> None:

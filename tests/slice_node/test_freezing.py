@@ -23,6 +23,7 @@ class Delta:
     def __init__(self) -> None:
         self.delta_rows_max = ROWS_MAX
         self.delta_rows = self.delta_bytes = self.checkpoint_lsn = 0
+        self.frozen_rows = self.frozen_bytes = 0
         self.freezing = False
         self.frozen: list[int] = []
 

@@ -1,15 +1,17 @@
 """Parses the frames of sessions, and bounds those that wait for their turns: parsed, a frame takes up to 45 times its
 bytes.
 
-While there is no room, frames wait as they came. Pulls and describes have a room of their own: they keep it until their
-answers have room, which a client that reads nothing may hold up. Belongs here: parsing, and what is kept. Not here:
-what the frames request (session_work).
+While there is no room, frames wait as they came. Small ones wait for room in their connection's own part, which those
+before them free; where all parts together are used up, they take their turn among the others. Pulls and describes,
+small ones too, have a room of their own: they keep it until their answers have room, which a client that reads nothing
+may hold up. Belongs here: parsing, and what is kept. Not here: what the frames request (session_work).
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -18,7 +20,7 @@ from typing import Protocol
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.frame_room import FrameRoom
-from shoal_slice_node.adapters.limits import SMALL_FRAME_BYTES, SMALL_FRAMES_BYTES_EACH
+from shoal_slice_node.adapters.limits import SMALL_FRAME_BYTES, SMALL_FRAMES_BYTES_MAX, SMALL_FRAMES_BYTES_MIN
 from shoal_slice_node.core.checking.session_frames import (
     is_read,
     kept_bytes,
@@ -80,20 +82,49 @@ class Frame:
 
 class SmallFrames:
     """Keeps how much of its own part each connection uses: small frames need no turn among the frames of others, so
-    that sessions with few small ones do not wait behind publishers of many large ones. `limit_bytes`: what all parts
-    may take together, since a client may open any number of connections."""
+    that sessions with small ones do not wait behind publishers of many large ones. `limit_bytes`: what all parts may
+    take together, since a client may open any number of connections. Once half of it is used, a part is
+    SMALL_FRAMES_BYTES_MIN, not SMALL_FRAMES_BYTES_MAX: so few connections leave others theirs. The last frame of a part
+    may exceed it."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.used_bytes = 0
         self._limit_bytes = limit_bytes
         self._used: dict[Hashable, int] = {}
+        self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
+        """By connection, the frames that wait until something of its part is freed. No line is empty."""
 
-    def kept(self, connection: Hashable, size_bytes: int) -> Kept | None:
-        """Returns what keeps the room of a frame in its connection's part; None: there is no room for it."""
-        used = self._used.get(connection, 0) + size_bytes
-        if used > SMALL_FRAMES_BYTES_EACH or self.used_bytes + size_bytes > self._limit_bytes:
-            return None
-        self._used[connection] = used
+    @property
+    def all_used(self) -> bool:
+        """Returns whether all parts together are used up."""
+        return self.used_bytes >= self._limit_bytes
+
+    async def turn(self, connection: Hashable) -> None:
+        """Waits while the connection's part is used up. `end_turn` must be called after it."""
+        if connection not in self._waiting and not self._is_used_up(connection):
+            return
+        freed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(connection, deque()).append(freed)
+        try:
+            await freed
+        except asyncio.CancelledError:
+            self.end_turn(connection)  # Perhaps this one had been given its turn already.
+            raise
+
+    def end_turn(self, connection: Hashable) -> None:
+        """Gives the connection's next frame its turn, if there is room in its part."""
+        line = self._waiting.get(connection)
+        while line and not self._is_used_up(connection):
+            freed = line.popleft()
+            if not freed.done():
+                freed.set_result(None)
+                break
+        if line is not None and not line:
+            del self._waiting[connection]
+
+    def kept(self, connection: Hashable, size_bytes: int) -> Kept:
+        """Takes room of a connection's part, and returns what keeps it."""
+        self._used[connection] = self._used.get(connection, 0) + size_bytes
         self.used_bytes += size_bytes
         return Kept(_Part(self, connection, asyncio.get_running_loop()), size_bytes)
 
@@ -105,6 +136,12 @@ class SmallFrames:
             self._used[connection] = left
         else:
             self._used.pop(connection, None)
+        self.end_turn(connection)
+
+    def _is_used_up(self, connection: Hashable) -> bool:
+        is_half_used = 2 * self.used_bytes >= self._limit_bytes
+        part_bytes = SMALL_FRAMES_BYTES_MIN if is_half_used else SMALL_FRAMES_BYTES_MAX
+        return self._used.get(connection, 0) >= part_bytes
 
 
 class _Part:
@@ -146,14 +183,16 @@ class KeptFrames:
 
         Raises Malformed, TooLarge for what is no frame, ResourceExhausted if too much waits. Then nothing is taken.
         """
-        if len(data) <= SMALL_FRAME_BYTES:
-            began = time.perf_counter()
-            frame = parse_frame(data)
-            kept = self.small.kept(connection, frame.bytes) or _kept_now(self._room(data), frame)
-            if kept is not None:
-                return frame, kept, began
-            del frame
-        room = self._room(data)
+        room = self.reads if is_read(data) else self.others
+        if room is self.others and len(data) <= SMALL_FRAME_BYTES:
+            await self.small.turn(connection)
+            try:
+                if not self.small.all_used:
+                    began = time.perf_counter()
+                    frame = parse_frame(data)
+                    return frame, self.small.kept(connection, frame.bytes), began
+            finally:
+                self.small.end_turn(connection)
         kept = await _most(room, data, connection) if room.crowded else None
         while True:
             try:
@@ -175,9 +214,6 @@ class KeptFrames:
                 self._large.give(large_bytes)
             step_ended(began)
             kept = await _most(room, data, connection)
-
-    def _room(self, data: bytes) -> FrameRoom:
-        return self.reads if is_read(data) else self.others
 
     def _parsed_or_free(self, data: bytes, large_bytes: int) -> Frame:
         try:

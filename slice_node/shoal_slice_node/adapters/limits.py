@@ -130,9 +130,11 @@ PENDING_BYTES_DEFAULT: Final = 48 << 20
 """Bytes of frames and unary requests that are read and not yet applied, in all; used where no memory plan sets it."""
 
 SMALL_FRAME_BYTES: Final = 2048
-SMALL_FRAMES_BYTES_EACH: Final = 16 << 10
-"""What is a small frame, and how much of them, as parsed, a connection may have beside the room of all frames: some ten
-publishes or acks. 20 publishers of 1,000 messages a frame made the small frames of others wait for seconds."""
+SMALL_FRAMES_BYTES_MAX: Final = 256 << 10
+SMALL_FRAMES_BYTES_MIN: Final = 16 << 10
+"""What is a small frame, and how much of them, as parsed, a connection may have beside the room of all frames: some
+hundred publishes or acks; some six once such parts use half of what they may take together. 20 publishers of 1,000
+messages a frame made the small frames of others wait for seconds."""
 
 UNPARSED_FACTOR: Final = 4
 """Large frames that were read wait for room before they are parsed. This many times that room may wait. If more waits,
