@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.adapters.answer_room import AnswerRoom
+from shoal_slice_node.adapters.answer_room import AnswerRoom, Reservation
 from shoal_slice_node.adapters.answers import Answers
-from shoal_slice_node.adapters.limits import ANSWERS_HELD_FLOOR_BYTES, LARGE_ANSWER_BYTES
+from shoal_slice_node.adapters.limits import (
+    ANSWERS_HELD_FLOOR_BYTES,
+    LARGE_ANSWER_BYTES,
+    SMALL_ANSWER_BYTES,
+    SMALL_ANSWERS_BYTES,
+)
 
 LARGE = wire.Answer(outcome=bytes(100_000))
 
@@ -57,7 +62,7 @@ def test_a_large_answer_fills_what_was_reserved_for_it() -> None:
     answer, keep = answers.large(128)
     answers.expect(128)
     room.reserve(keep, "session")
-    assert room.share.free_bytes == 0
+    assert room.share.free_bytes == SMALL_ANSWERS_BYTES
     answer(LARGE)
     assert room.share.used_bytes == LARGE.ByteSize()
     answers.take(wire.SessionResponse(), 1 << 30)
@@ -70,3 +75,35 @@ def test_a_large_answer_fills_what_was_reserved_for_it() -> None:
     room.reserve(lambda reservation: begun.append(keep(reservation)), "session")
     late(LARGE)
     assert begun == [False] and not room.share.used_bytes, "nobody waits for it"
+
+
+def test_small_answers_do_not_wait_behind_large_ones_that_nobody_reads() -> None:
+    """Clients that read no answers to large describes made a look at one queue wait for seconds."""
+    room = AnswerRoom(3 * LARGE_ANSWER_BYTES)
+    held: list[Reservation] = []
+    for number in range(20):
+        room.reserve(held.append, f"hostile {number}")
+    assert len(held) == 2 and room.waiting == 18
+    small: list[Reservation] = []
+    for _ in range(2):
+        room.reserve(small.append, "honest", SMALL_ANSWER_BYTES)
+    assert len(small) == 2 and room.waiting == 18
+    while room.share.free_bytes >= SMALL_ANSWER_BYTES:
+        room.reserve(small.append, "greedy", SMALL_ANSWER_BYTES)
+    last: list[Reservation] = []
+    room.reserve(last.append, "greedy", SMALL_ANSWER_BYTES)
+    room.reserve(last.append, "greedy", SMALL_ANSWER_BYTES)
+    room.reserve(last.append, "late", SMALL_ANSWER_BYTES)
+    assert not last and room.waiting == 20, "each source counts that waits"
+    small.pop(0).release()
+    small.pop(0).release()
+    assert len(last) == 2 and room.waiting == 19, "sources take turns"
+    for one in (*small, *held):
+        one.release()
+    while (done := len(held) + len(last)) and room.waiting:
+        for one in (*held, *last):
+            one.release()
+        assert len(held) + len(last) > done
+    for one in (*held, *last):
+        one.release()
+    assert not room.share.used_bytes and len(held) == 20 and len(last) == 3

@@ -43,11 +43,11 @@ def test_the_shares_add_up_to_the_budget() -> None:
 
 
 def test_answers_wait_for_room_in_their_order_and_give_back_what_they_do_not_need() -> None:
-    room = AnswerRoom(3 * LARGE_ANSWER_BYTES)
+    room = AnswerRoom(3 * LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
     given: list[Reservation] = []
     for number in range(5):
         room.reserve(given.append, number)
-    assert len(given) == 3 and room.share.free_bytes == 0
+    assert len(given) == 3 and room.share.free_bytes == SMALL_ANSWERS_BYTES
     given[0].settle(1000)
     assert len(given) == 3, "there is not room for a largest one yet"
     given[1].release()
@@ -73,7 +73,7 @@ def test_thousands_who_waited_for_room_and_left_are_passed_over() -> None:
 
 def test_who_has_an_answer_that_is_not_taken_comes_after_those_who_have_none() -> None:
     """Eight sessions with seven describes each kept all others waiting for 18 s."""
-    room = AnswerRoom(2 * LARGE_ANSWER_BYTES)
+    room = AnswerRoom(2 * LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
     order: list[str] = []
     given: dict[str, Reservation] = {}
 
@@ -88,7 +88,7 @@ def test_who_has_an_answer_that_is_not_taken_comes_after_those_who_have_none() -
         ask(source)
     assert order == ["a", "a"] and room.waiting == 1
     ask("c")
-    ask("d", 100)
+    ask("d", SMALL_ANSWER_BYTES + 1)
     given["a"].release()
     assert order == ["a", "a", "b"] and room.waiting == 2
     given["b"].release()

@@ -418,14 +418,23 @@ async def test_what_waits_in_its_part_goes_among_the_others_once_all_parts_are_u
     await asyncio.wait(asking)
 
 
-async def test_small_describes_take_no_small_parts() -> None:
+async def test_small_frames_that_ask_for_large_answers_take_no_small_parts() -> None:
     """They keep their room until their answers have some: 262 connections that read nothing had all small parts."""
     frames = KeptFrames(100_000, 1_000_000, 100_000, FrameRoom(100_000))
-    data = wire.SessionRequest(describe=wire.Describe(queues=[b"q"])).SerializeToString()
+    data = wire.SessionRequest(describe=wire.Describe(queues=[b"q"], bindings=True)).SerializeToString()
     held = [(await frames.parsed(data, f"hostile {number}", 0, lambda _: None))[1] for number in range(100)]
     assert not frames.small.used_bytes and frames.reads._used_bytes
     assert (await asyncio.wait_for(ask_small(frames, "honest"), 10)).bytes
-    for one in held:
+    waiting = [asyncio.create_task(frames.parsed(data, "more", 0, lambda _: None)) for _ in range(1000)]
+    await asyncio.sleep(0.05)
+    assert frames.reads.crowded
+    look = wire.SessionRequest(describe=wire.Describe(queues=[b"q"])).SerializeToString()
+    frame, kept, _ = await asyncio.wait_for(frames.parsed(look, "honest", 0, lambda _: None), 10)
+    assert frame.kind == "describe" and frames.small.used_bytes
+    for task in waiting:
+        task.cancel()
+    await asyncio.wait(waiting)
+    for one in (*held, kept):
         one.free()
 
 

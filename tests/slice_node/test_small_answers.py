@@ -20,6 +20,7 @@ from shoal_slice_node.adapters.limits import (
     ANSWERS_HELD_FLOOR_BYTES,
     ANSWERS_SMALL_PARTS,
     LARGE_ANSWER_BYTES,
+    SMALL_ANSWERS_BYTES,
     STALLED_SMALL_MS,
     STALLED_SMALL_PER_LOOK,
 )
@@ -88,7 +89,7 @@ async def test_others_do_not_wait_for_ever_for_many_who_leave_few_answers_unread
         greedy = [await RawSession.open(SliceServiceStub(narrow)) for _ in range(SESSIONS)]
         for session in greedy:
             await session.write(wire.SessionRequest(pull=peek))
-        while broker.answers.share.free_bytes >= LARGE_ANSWER_BYTES:  # noqa: ASYNC110 - the node is doing it
+        while broker.answers.share.free_bytes >= LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES:  # noqa: ASYNC110 - the node is doing it
             await asyncio.sleep(0.005)
         assert (await stub.Pull(wire.PullRequest(pull=peek))).deliveries
         left = len(broker.writers) - 1

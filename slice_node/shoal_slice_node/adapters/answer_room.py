@@ -2,7 +2,8 @@
 
 Each request first reserves the largest possible size. Once the answer's real size is known, the reservation shrinks to
 it and lasts until the client has taken the answer. Connections take turns. A connection with an answer that is not
-taken comes after those that have none.
+taken comes after those that have none. Small answers have a line of their own, and some room that large ones leave
+free: a look at one queue does not wait for clients that read nothing.
 """
 
 from __future__ import annotations
@@ -11,11 +12,24 @@ import asyncio
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable
 
-from shoal_slice_node.adapters.limits import LARGE_ANSWER_BYTES
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.adapters.limits import (
+    DESCRIBED_BYTES_MAX,
+    LARGE_ANSWER_BYTES,
+    SMALL_ANSWER_BYTES,
+    SMALL_ANSWERS_BYTES,
+)
 from shoal_slice_node.core.dispatch.shares import Share
 
 Start = Callable[["Reservation"], object]
 _Line = OrderedDict[Hashable, deque[tuple[Start, int]]]
+
+
+def described_bytes(request: wire.Describe) -> int:
+    """Returns the size of the largest answer to `request`, in bytes."""
+    if request.bindings:
+        return LARGE_ANSWER_BYTES
+    return min(LARGE_ANSWER_BYTES, DESCRIBED_BYTES_MAX * (1 + len(request.queues) + len(request.keys)))
 
 
 class Reservation:
@@ -45,22 +59,27 @@ class AnswerRoom:
     """Hands out reservations: first to sources that have none, then to the others; in turn within each group."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self.share = Share("answers", max(limit_bytes, LARGE_ANSWER_BYTES))
+        self.share = Share("answers", max(limit_bytes, LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES))
         self._have_none: _Line = OrderedDict()
         self._have_some: _Line = OrderedDict()
-        """The requests that wait, by source: `_have_none` for sources without a reservation, `_have_some` for the
-        others."""
+        """The requests of large answers that wait, by source: `_have_none` for sources without a reservation,
+        `_have_some` for the others."""
+        self._small: _Line = OrderedDict()
+        """Those of small answers, by source."""
         self._held: Counter[Hashable] = Counter()
         self._admitting = False
 
     @property
     def waiting(self) -> int:
-        """Returns the number of sources that wait and have no reservation."""
-        return len(self._have_none)
+        """Returns the number of sources that wait and have no reservation; and of those that wait for small answers."""
+        return len(self._have_none) + len(self._small)
 
     def reserve(self, start: Start, source: Hashable, size_bytes: int = LARGE_ANSWER_BYTES) -> None:
         """Calls `start` as soon as there is room, which may be at once."""
-        line = self._have_some if self._held[source] else self._have_none
+        if size_bytes <= SMALL_ANSWER_BYTES:
+            line = self._small
+        else:
+            line = self._have_some if self._held[source] else self._have_none
         line.setdefault(source, deque()).append((start, size_bytes))
         self._admit()
 
@@ -106,20 +125,27 @@ class AnswerRoom:
             return
         self._admitting = True
         try:
-            while line := self._have_none or self._have_some:
-                source = next(iter(line))
-                size_bytes = line[source][0][1]
-                if self.share.free_bytes < size_bytes:
-                    break
-                self._begin(line, source, size_bytes)
+            while self._began_first(self._small, self._small, 0) or self._began_first(
+                self._have_none or self._have_some, self._have_some, SMALL_ANSWERS_BYTES
+            ):
+                pass
         finally:
             self._admitting = False
 
-    def _begin(self, line: _Line, source: Hashable, size_bytes: int) -> None:
-        pieces = line.pop(source)
-        start, _ = pieces.popleft()
+    def _began_first(self, line: _Line, rest: _Line, leaves_bytes: int) -> bool:
+        """Starts the first request of `line`, if there is room for it and `leaves_bytes` besides; its source goes on in
+        `rest`. Returns whether it did."""
+        if not line:
+            return False
+        source, pieces = next(iter(line.items()))
+        start, size_bytes = pieces[0]
+        if self.share.free_bytes < size_bytes + leaves_bytes:
+            return False
+        del line[source]
+        pieces.popleft()
         self._held[source] += 1
         if pieces:
-            self._have_some[source] = pieces
+            rest[source] = pieces
         self.share.hold(size_bytes)
         start(Reservation(self, source, size_bytes))
+        return True

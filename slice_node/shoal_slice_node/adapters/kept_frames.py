@@ -2,9 +2,11 @@
 bytes.
 
 While there is no room, frames wait as they came. Small ones wait for room in their connection's own part, which those
-before them free; where all parts together are used up, they take their turn among the others. Pulls and describes,
-small ones too, have a room of their own: they keep it until their answers have room, which a client that reads nothing
-may hold up. Belongs here: parsing, and what is kept. Not here: what the frames request (session_work).
+before them free; where all parts together are used up, they take their turn among the others. Pulls, and
+describes whose answers may be large, have a room of their own: they keep it until their answers have room, which a
+client that reads nothing may hold up.
+
+Belongs here: parsing, and what is kept. Not here: what the frames request (session_work).
 """
 
 from __future__ import annotations
@@ -19,8 +21,14 @@ from typing import Protocol
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.adapters.answer_room import described_bytes
 from shoal_slice_node.adapters.frame_room import FrameRoom
-from shoal_slice_node.adapters.limits import SMALL_FRAME_BYTES, SMALL_FRAMES_BYTES_MAX, SMALL_FRAMES_BYTES_MIN
+from shoal_slice_node.adapters.limits import (
+    SMALL_ANSWER_BYTES,
+    SMALL_FRAME_BYTES,
+    SMALL_FRAMES_BYTES_MAX,
+    SMALL_FRAMES_BYTES_MIN,
+)
 from shoal_slice_node.core.checking.session_frames import (
     is_read,
     kept_bytes,
@@ -101,7 +109,7 @@ class SmallFrames:
 
     async def turn(self, connection: Hashable) -> None:
         """Waits while the connection's part is used up. `end_turn` must be called after it."""
-        if connection not in self._waiting and not self._is_used_up(connection):
+        if connection not in self._waiting and not self.is_used_up(connection):
             return
         freed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(connection, deque()).append(freed)
@@ -114,7 +122,7 @@ class SmallFrames:
     def end_turn(self, connection: Hashable) -> None:
         """Gives the connection's next frame its turn, if there is room in its part."""
         line = self._waiting.get(connection)
-        while line and not self._is_used_up(connection):
+        while line and not self.is_used_up(connection):
             freed = line.popleft()
             if not freed.done():
                 freed.set_result(None)
@@ -138,7 +146,8 @@ class SmallFrames:
             self._used.pop(connection, None)
         self.end_turn(connection)
 
-    def _is_used_up(self, connection: Hashable) -> bool:
+    def is_used_up(self, connection: Hashable) -> bool:
+        """Returns whether the connection's part is used up."""
         is_half_used = 2 * self.used_bytes >= self._limit_bytes
         part_bytes = SMALL_FRAMES_BYTES_MIN if is_half_used else SMALL_FRAMES_BYTES_MAX
         return self._used.get(connection, 0) >= part_bytes
@@ -184,15 +193,8 @@ class KeptFrames:
         Raises Malformed, TooLarge for what is no frame, ResourceExhausted if too much waits. Then nothing is taken.
         """
         room = self.reads if is_read(data) else self.others
-        if room is self.others and len(data) <= SMALL_FRAME_BYTES:
-            await self.small.turn(connection)
-            try:
-                if not self.small.all_used:
-                    began = time.perf_counter()
-                    frame = parse_frame(data)
-                    return frame, self.small.kept(connection, frame.bytes), began
-            finally:
-                self.small.end_turn(connection)
+        if len(data) <= SMALL_FRAME_BYTES and (small := await self._small_parsed(data, room, connection)) is not None:
+            return small
         kept = await _most(room, data, connection) if room.crowded else None
         while True:
             try:
@@ -215,6 +217,23 @@ class KeptFrames:
             step_ended(began)
             kept = await _most(room, data, connection)
 
+    async def _small_parsed(
+        self, data: bytes, room: FrameRoom, connection: Hashable
+    ) -> tuple[Frame, Kept, float] | None:
+        """Parses a small frame that may have room in its connection's part. None: it may not."""
+        if room is self.others:
+            await self.small.turn(connection)
+        try:
+            if self.small.all_used or (room is self.reads and self.small.is_used_up(connection)):
+                return None
+            began = time.perf_counter()
+            frame = parse_frame(data)
+            if room is self.reads and not _is_small_look(frame):
+                return None
+            return frame, self.small.kept(connection, frame.bytes), began
+        finally:
+            self.small.end_turn(connection)
+
     def _parsed_or_free(self, data: bytes, large_bytes: int) -> Frame:
         try:
             return parse_frame(data)
@@ -222,6 +241,12 @@ class KeptFrames:
             if large_bytes:
                 self._large.give(large_bytes)
             raise
+
+
+def _is_small_look(frame: Frame) -> bool:
+    """Returns whether the frame is a describe whose answer is small: these wait for no others, so it keeps its room for
+    a moment only."""
+    return frame.kind == "describe" and described_bytes(frame.request.describe) <= SMALL_ANSWER_BYTES
 
 
 def _kept_now(room: FrameRoom, frame: Frame) -> Kept | None:

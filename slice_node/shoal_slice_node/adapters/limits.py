@@ -228,6 +228,11 @@ answers. A watch that ends goes on from its place, or begins with a snapshot."""
 LARGE_ANSWER_BYTES: Final = PULL_BYTES_MAX + CHUNK_BYTES_MAX + (512 << 10)
 """Bytes of the largest answer to a pull or a describe. This is reserved until the answer's real size is known."""
 
+SMALL_ANSWER_BYTES: Final = 16 << 10
+SMALL_ANSWERS_BYTES: Final = 512 << 10
+"""What is a small answer: some thirty queues or keys without their bindings; and the room that large ones leave to
+these."""
+
 DESCRIBED_BYTES_MAX: Final = 512
 """Bytes of the description of one queue or key without its bindings: a name and numbers."""
 

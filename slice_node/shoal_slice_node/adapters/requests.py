@@ -8,7 +8,7 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.answer_room import Reservation
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.limits import DESCRIBED_BYTES_MAX, LARGE_ANSWER_BYTES
+from shoal_slice_node.adapters.limits import LARGE_ANSWER_BYTES
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.records import ChangeHead, Kind, encode_change
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -127,10 +127,3 @@ def submit_work(
         answer(broker.refusal(sequence, error))
 
     broker.commit_loop.submit(Item(0, None, applied, failed), source.connection)
-
-
-def described_bytes(request: wire.Describe) -> int:
-    """Returns the size of the largest answer to `request`, in bytes."""
-    if request.bindings:
-        return LARGE_ANSWER_BYTES
-    return min(LARGE_ANSWER_BYTES, DESCRIBED_BYTES_MAX * (1 + len(request.queues) + len(request.keys)))

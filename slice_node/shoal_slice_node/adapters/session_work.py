@@ -8,7 +8,7 @@ from shoal_contract.errors import Malformed, ShoalError
 from shoal_contract.limits import PULL_LEASE_MS_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters import requests
-from shoal_slice_node.adapters.answer_room import Reservation
+from shoal_slice_node.adapters.answer_room import Reservation, described_bytes
 from shoal_slice_node.adapters.answers import Answers
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.kept_frames import Frame, Kept
@@ -77,7 +77,7 @@ class SessionWork:
             requests.submit_work(broker, source, sequence, work, *self._large(weight, kept))
         elif kind == "describe":
             work = node_requests.describe(broker.node, request.describe)
-            size_bytes = requests.described_bytes(request.describe)
+            size_bytes = described_bytes(request.describe)
             requests.submit_work(broker, source, sequence, work, *self._large(weight, kept), size_bytes)
         else:
             raise Malformed(f"frame {sequence} is {kind or 'empty'}: unknown here, or Open a second time")

@@ -17,6 +17,7 @@ from shoal_runtime.client_patience import ClientPatience
 from shoal_runtime.places import Places
 from shoal_slice_node.adapters import requests
 from shoal_slice_node.adapters.admission import Admission
+from shoal_slice_node.adapters.answer_room import described_bytes
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.limits import (
     LARGE_ANSWER_BYTES,
@@ -188,7 +189,7 @@ class SliceService:
 
     async def describe(self, request: wire.DescribeRequest, call: Call) -> wire.DescribeResponse:
         work = node_requests.describe(self._broker.node, request.describe)
-        answer = await self._read(call, work, requests.described_bytes(request.describe))
+        answer = await self._read(call, work, described_bytes(request.describe))
         return wire.DescribeResponse(description=answer.description)
 
     async def _change(
