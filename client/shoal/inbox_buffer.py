@@ -9,12 +9,12 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Container, Iterator, Mapping, Sequence
-from itertools import count
+from itertools import count, islice
 from math import inf
 from typing import NamedTuple
 
 from shoal.gaps import GapNews, OnGap
-from shoal.limits import GIVEN_BACK_PER_TURN, INBOX_EXCESS_BYTES
+from shoal.limits import GIVEN_BACK_PER_TURN, INBOX_EXCESS_BYTES, RETURNING_MAX
 from shoal.messages import Delivery
 
 Pair = tuple[int, bytes]
@@ -24,12 +24,10 @@ _Held = tuple[Delivery | GapNews, int, float]
 
 
 class _Returning(NamedTuple):
-    """Describes the messages of one key that are on their way back: offsets `first` <= offset < `end`. `until_s`: so
-    long they are waited for, by the event loop's clock."""
+    """Describes the messages of one key that are on their way back: offsets `first` <= offset < `end`."""
 
     first: int
     end: int
-    until_s: float
 
 
 class InboxBuffer:
@@ -59,8 +57,9 @@ class InboxBuffer:
         self._waiting: list[Delivery | GapNews] = []
         """What waits in `put` for room: one of each slice at most."""
         self._returning: dict[Pair, _Returning] = {}
-        """Of what messages are on their way back. What comes of the same meanwhile, and is behind them, would overtake
-        them."""
+        """What messages are on their way back; the oldest first, at most RETURNING_MAX. What comes of the same
+        meanwhile, and is behind them, would overtake them, so it goes back, too. The slice gives the first of them
+        again first: as soon as one comes again, those before it are gone, or others have them."""
         self._room = asyncio.Event()
         self._ending = False
         self._closed = False
@@ -115,6 +114,7 @@ class InboxBuffer:
         """Gives back what is for queues that leave the inbox. What waits for room is not in the buffer, and goes with
         it."""
         self._any_left = True
+        self._returning = {pair: one for pair, one in self._returning.items() if pair[0] not in handles}
         held, self._deliveries, self.bytes = self._deliveries, deque(), 0
         for delivery, _, came_s in held:
             left = self._left(delivery, handles)
@@ -128,8 +128,8 @@ class InboxBuffer:
 
     def give_back_old(self, waits_s: Mapping[int, float], shortest_s: float, now_s: float) -> None:
         """Gives back what has waited as long as it may, by handle, and what is behind it of the same queue and key, as
-        it would come before it; also what still comes, until the first comes again, or for as long once more: perhaps
-        others get it. `shortest_s` is the least of these times."""
+        it would come before it. What still comes behind it goes back, too, until some of it comes again. `shortest_s`
+        is the least of these times."""
         if not self._deliveries or self._oldest_s > now_s - shortest_s:
             return
         kept: deque[_Held] = deque()
@@ -153,11 +153,11 @@ class InboxBuffer:
                 self.bytes += delivery.size_bytes
         self._deliveries = kept
         self._oldest_s = min((came_s for _, _, came_s in kept), default=inf)
-        self._returning = {pair: one for pair, one in self._returning.items() if one.until_s > now_s}
         for pair, (first, end) in given.items():
-            earlier = self._returning.get(pair, _Returning(first, end, now_s))
-            until_s = now_s + waits_s.get(pair[0], shortest_s)
-            self._returning[pair] = _Returning(min(first, earlier.first), max(end, earlier.end), until_s)
+            earlier = self._returning.pop(pair, _Returning(first, end))
+            self._returning[pair] = _Returning(min(first, earlier.first), max(end, earlier.end))
+        for pair in list(islice(self._returning, max(0, len(self._returning) - RETURNING_MAX))):
+            del self._returning[pair]
         self._room.set()
 
     def _is_in_order(self, delivery: Delivery | GapNews) -> bool:
@@ -166,17 +166,16 @@ class InboxBuffer:
         if not self._returning or isinstance(delivery, GapNews) or delivery.live:
             return True
         behind: set[int] = set()
-        now_s = asyncio.get_running_loop().time()
         for handle in delivery.handles:
             pair = handle, delivery.key_bytes
             awaited = self._returning.get(pair)
             if awaited is None:
                 continue
-            is_again = delivery.first < awaited.end and delivery.end > awaited.first
-            if is_again or awaited.until_s <= now_s:
-                del self._returning[pair]
-            elif delivery.first >= awaited.end:
+            if delivery.first >= awaited.end:
                 behind.add(handle)
+                self._returning[pair] = awaited._replace(end=delivery.end)
+            elif delivery.end > awaited.first:
+                del self._returning[pair]
         return not behind or delivery.leave_out(behind)
 
     async def give_all_back(self) -> None:

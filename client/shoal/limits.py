@@ -89,6 +89,10 @@ LONG_WAIT_LOOK_S: Final = 0.01
 GIVEN_BACK_PER_TURN: Final = 500
 """Deliveries that an inbox gives back before it lets other tasks run: about 5 ms."""
 
+RETURNING_MAX: Final = 20_000
+"""Keys, each counted for each queue, of which an inbox remembers what it gave back, so that nothing overtakes that. Of
+more, what comes of the oldest may come out of order."""
+
 CLOSE_S: Final = 5.0
 """How long leaving `async with` may wait for answers."""
 

@@ -68,4 +68,6 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ShoalError, 
         raise asyncio.CancelledError("the client did not read: it was hung up on") from None
     except grpc.aio.UsageError:  # The call was aborted before, and its connection was shut down meanwhile.
         raise asyncio.CancelledError("the call has been aborted already") from None
+    except grpc.aio.InternalError:
+        raise asyncio.CancelledError("the client left before it could be told") from None
     raise AssertionError("abort returned")

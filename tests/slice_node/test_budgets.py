@@ -11,7 +11,13 @@ from shoal_contract.errors import OutOfRange, ResourceExhausted
 from shoal_runtime.tasks import Tasks
 from shoal_slice_node.adapters import writers
 from shoal_slice_node.adapters.answer_room import AnswerRoom, Reservation
-from shoal_slice_node.adapters.limits import ANSWERS_HELD_FLOOR_BYTES, LARGE_ANSWER_BYTES, STEPS_WATCHED_S
+from shoal_slice_node.adapters.limits import (
+    ANSWERS_HELD_FLOOR_BYTES,
+    LARGE_ANSWER_BYTES,
+    SMALL_ANSWER_BYTES,
+    SMALL_ANSWERS_BYTES,
+    STEPS_WATCHED_S,
+)
 from shoal_slice_node.adapters.steps import StepWatch
 from shoal_slice_node.adapters.writers import Writers
 from shoal_slice_node.core.dispatch.sessions import Session
