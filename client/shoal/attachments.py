@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice, takewhile
 
 from shoal.core.frames import DetachFrame, Frame
 from shoal.core.refusals import deadline_exceeded
@@ -16,20 +17,22 @@ _log = logging.getLogger("shoal")
 
 
 class AttachFrame(Frame):
-    """Attaches the queues that are still to be attached when it is sent. Ends with its stream: the next one begins
-    with new frames."""
+    """Attaches the queues that are still to be attached when it is sent, but for those that were asked for behind a
+    detach that follows it: it may be of the same queue, and a slice refuses a queue that the session has. `detaches`:
+    the number of detaches before it. Ends with its stream: the next one begins with new frames."""
 
-    __slots__ = ("_handles", "_owner", "cost_bytes")
+    __slots__ = ("_detaches", "_handles", "_owner", "cost_bytes")
 
-    def __init__(self, owner: Attachments) -> None:
+    def __init__(self, owner: Attachments, detaches: int) -> None:
         super().__init__()
         self.cost_bytes = 0
         self._owner = owner
+        self._detaches = detaches
         self._handles: list[int] = []
 
     def fill(self, request: wire.SessionRequest) -> bool:
         """Writes the handles that are still to be attached. Returns False if there are none."""
-        self._handles = self._owner.fill(request.attach)
+        self._handles = self._owner.fill(request.attach, self._detaches)
         return bool(self._handles)
 
     def answered(self, answer: wire.Answer) -> None:
@@ -81,7 +84,10 @@ class Attachments:
         self._on_attached_again = on_attached_again
         self._open = False
         self._failure: ShoalError | None = None
-        self._unsent: dict[int, None] = {}
+        self._detaches = 0
+        """How many detaches were sent."""
+        self._unsent: dict[int, int] = {}
+        """Handle -> how many detaches were sent when it was asked for; ascending."""
         self._unanswered: set[int] = set()
         """Handles not known to be attached on the current stream; holds all of `_unsent`."""
         self._no_room: dict[int, ShoalError] = {}
@@ -97,11 +103,11 @@ class Attachments:
     def begin_stream(self) -> list[AttachFrame]:
         """Returns the frames that a new stream begins with. They attach all queues of the inbox."""
         self._open = True
-        self._unsent = dict.fromkeys(self._queues)
+        self._unsent = dict.fromkeys(self._queues, self._detaches)
         self._unanswered = set(self._queues)
         self._no_room = {}
         self.unconfirmed = set(self._lives)
-        return [AttachFrame(self) for _ in range(0, len(self._queues), ATTACH_QUEUES_MAX)]
+        return [AttachFrame(self, self._detaches) for _ in range(0, len(self._queues), ATTACH_QUEUES_MAX)]
 
     def end_stream(self) -> None:
         """Ends a lost stream: nothing is attached any more."""
@@ -111,10 +117,10 @@ class Attachments:
 
     def attach(self, handles: Sequence[int]) -> None:
         """Begins to attach; `wait` tells when it is done. If no stream is open, the next one begins with these."""
-        self._unsent.update(dict.fromkeys(handles))
+        self._unsent.update(dict.fromkeys(handles, self._detaches))
         self._unanswered.update(handles)
         for _ in range(0, len(handles) if self._open else 0, ATTACH_QUEUES_MAX):
-            self._send(AttachFrame(self))
+            self._send(AttachFrame(self, self._detaches))
 
     async def wait(self, handles: Sequence[int], deadline: float) -> None:
         """Waits until these are attached. Raises DeadlineExceeded, ResourceExhausted, or the slice's refusal."""
@@ -151,11 +157,14 @@ class Attachments:
             future.add_done_callback(_retrieve)
             answers.append(future)
             self._send(DetachFrame(wire.Detach(handles=handles[start : start + ATTACH_QUEUES_MAX]), future))
+            self._detaches += 1
         return answers
 
-    def fill(self, attach: wire.Attach) -> list[int]:
-        """Writes the next handles to attach, at most as many as one frame may have. Returns them."""
-        handles = list(self._unsent)[:ATTACH_QUEUES_MAX]
+    def fill(self, attach: wire.Attach, detaches: int) -> list[int]:
+        """Writes the next handles to attach that were asked for before another detach than the first `detaches`, at
+        most as many as one frame may have. Returns them."""
+        before = takewhile(lambda asked: asked[1] <= detaches, self._unsent.items())
+        handles = [handle for handle, _ in islice(before, ATTACH_QUEUES_MAX)]
         for handle in handles:
             del self._unsent[handle]
         attach.CopyFrom(self._window)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 
 import shoal
+from shoal.attachments import Attachments
+from shoal.core.frames import Frame
 from shoal.testing import FakeCluster, FakeSlice
+from shoal_contract.wire import slice_pb2 as wire
 from tests.client.calls import take, until
 
 WAIT_S = 30
@@ -194,3 +199,36 @@ async def test_a_queue_that_does_not_exist_is_detached_while_another_slice_is_sl
         await asyncio.wait([asyncio.ensure_future(inbox.detach(absent, deadline_s=0.2))])
         other.answering.set()
         await attaching
+
+
+async def test_an_attach_takes_nothing_that_was_asked_for_behind_a_detach() -> None:
+    """Where many frames waited to be sent, a queue was attached anew before its detach: the slice refused it, and all
+    of the inbox failed."""
+    queues: dict[int, bytes] = {}
+    sent: list[Frame] = []
+    nothing: Any = lambda *told: None  # noqa: E731
+    attachments = Attachments("s01", queues, wire.Attach(), sent.append, nothing, nothing, nothing, nothing)
+
+    def written(frames: Iterable[Frame]) -> list[list[int]]:
+        """The handles that each frame attaches or detaches; a frame with none is not sent."""
+        requests = [(frame, wire.SessionRequest()) for frame in frames]
+        filled = [request for frame, request in requests if frame.fill(request)]
+        return [list(one.attach.handles or one.detach.handles) for one in filled]
+
+    attachments.begin_stream()
+    for handle in (1, 2):
+        queues[handle] = b"q%d" % handle
+        attachments.attach([handle])
+    attachments.leave([1])
+    del queues[1]
+    queues[3] = b"q1"
+    attachments.attach([3])
+    queues[4] = b"q4"
+    attachments.attach([4])
+    assert written(sent) == [[2], [1], [3, 4]]
+    attachments.leave([3])
+    del queues[3]
+    queues[5] = b"q1"
+    attachments.end_stream()
+    attachments.attach([5])
+    assert written(attachments.begin_stream()) == [[2, 4, 5]]
