@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 
-from shoal.attach_calls import AttachCalls
+from shoal.attach_calls import AttachCalls, Detaching
 from shoal.attachments import Attachments
 from shoal.core.cluster_map import ClusterMap
 from shoal.core.refusals import acks_lacking, deadline_exceeded, no_such_queue
@@ -76,8 +76,8 @@ class Inbox:
         self._last: Message | None = None
         """The last message handed out: `_current` yields what its delivery holds after it."""
         self._turn = 0
-        self._ended = False
-        """True if the program asked for more and there was nothing left to hand out."""
+        self._takers: set[asyncio.Task[object]] = set()
+        """Where it is not known what is unacked: the tasks that have taken a message, and asked for none since."""
         telling, wake = routing.telling, self._buffer.changed.set
         self._dropped = DroppedQueues(self._queues, self._home_of, telling, wake, bool(queues))
         self._lost = LostQueues(
@@ -142,7 +142,7 @@ class Inbox:
         message = next(self._current, None)
         if message is None and (message := await self._message()) is None:
             raise StopAsyncIteration
-        self._last = message
+        self._handed_out(message)
         return message
 
     async def get(self, timeout: float | None = None) -> Message:
@@ -166,8 +166,25 @@ class Inbox:
             raise DeadlineExceeded(f"inbox: no message came within {seconds:g} s", subject="inbox") from None
         if message is None:
             raise Unavailable("the inbox is closed: there is no next message", subject="inbox")
-        self._last = message
+        self._handed_out(message)
         return message
+
+    def _handed_out(self, message: Message) -> None:
+        self._last = message
+        if not self._drop_repeats:
+            self._takes()
+
+    def _takes(self) -> None:
+        task = asyncio.current_task()
+        if task is not None and task not in self._takers:
+            self._takers.add(task)
+            task.add_done_callback(self._takers.discard)
+
+    def _asks(self) -> None:
+        task = asyncio.current_task()
+        if task in self._takers:
+            self._takers.discard(task)
+            task.remove_done_callback(self._takers.discard)
 
     async def _give_turn(self) -> None:
         """Lets other tasks run now and then, also where messages are at hand all the time."""
@@ -178,6 +195,7 @@ class Inbox:
         """Returns the next message; None: none will come. Several tasks may wait here: after each wait, another one may
         have taken a delivery, and left some of it."""
         self._check_entered()
+        self._asks()
         while (message := next(self._current, None)) is None:
             if self._has_some:
                 delivery = self._take()
@@ -193,7 +211,10 @@ class Inbox:
         while self._has_some or await self._more():
             delivery = self._take() if self._has_some else None
             if delivery is not None:
+                if not self._drop_repeats:
+                    self._takes()
                 yield delivery
+                self._asks()
 
     async def attach(self, *queues: Name, deadline_s: float | None = None) -> None:
         """Adds queues. Returns when they are attached at their homes, and at the other slices that answer promptly. At
@@ -215,8 +236,8 @@ class Inbox:
         """
         names = [encode_name(queue, "queue") for queue in queues]
         deadline = self._deadline(deadline_s)
-        with self._attach_calls.detaching(names):
-            await self._detach(names, deadline)
+        with self._attach_calls.detaching(names) as call:
+            await self._detach(names, deadline, call)
         await self._attach_calls.left(names, deadline)
 
     def stop(self, *queues: Name) -> None:
@@ -260,8 +281,8 @@ class Inbox:
 
         The program gets what this inbox holds already; then iterations end, and `get` raises Unavailable. This returns
         when all of it is acked and the slices have the acks. What comes meanwhile is given back, and what was not
-        taken by then. Call it from another task than the one that takes messages. With `drop_repeats=False` it is not
-        known what is unacked: it waits until the program has asked for a message after the last one.
+        taken by then. Call it from another task than those that take messages. With `drop_repeats=False` it is not
+        known what is unacked: it waits until each task that took a message has ended, or asked for another one.
 
         Raises DeadlineExceeded if messages are unacked at the deadline (they are given again), and what `flush` raises;
         the inbox is closed all the same, also if this is cancelled. Raises Unavailable if the inbox is not open.
@@ -269,6 +290,7 @@ class Inbox:
         deadline = self._deadline(deadline_s)
         self._check_open()
         self._draining = True
+        self._asks()
         self._stop()
         self._buffer.end()
         try:
@@ -299,20 +321,24 @@ class Inbox:
     async def _done(self, deadline: float) -> None:
         """Waits until the program has acked all that it was handed out. Raises DeadlineExceeded."""
         while not self._closed:
-            unacked = next(self._unacked(), 0)
-            if self._ended or (self._drop_repeats and not unacked):
+            if not self._takers and not next(self._unacked(), 0):
                 self._buffer.tell_gaps()  # Perhaps the program asks for nothing more, and would not come to them.
-                if not self._buffer and not unacked:
+                if not self._buffer:
                     return
             left_s = deadline - asyncio.get_running_loop().time()
             if left_s <= 0:
-                many = sum(self._unacked())
-                raise DeadlineExceeded(
-                    f"drain of an inbox: {many:,} messages are unacked at the deadline, and are given again",
-                    subject="inbox",
-                    value=many,
-                )
+                raise self._not_drained()
             await asyncio.sleep(min(left_s, DRAIN_LOOK_S))
+
+    def _not_drained(self) -> DeadlineExceeded:
+        if self._drop_repeats:
+            many = sum(self._unacked())
+            what = f"{many:,} messages are unacked at the deadline, and are given again"
+        else:
+            many = len(self._takers)
+            what = f"{many:,} tasks have not asked for another message at the deadline; what they have unacked"
+            what += ", and what no task took, is given again"
+        return DeadlineExceeded(f"drain of an inbox: {what}", subject="inbox", value=many)
 
     def _unacked(self) -> Iterator[int]:
         for part in self._slices.values():
@@ -395,15 +421,20 @@ class Inbox:
 
         await asyncio.gather(*(wait(part) for part in self._slices.values() if not part.session.away))
 
-    async def _detach(self, names: Sequence[bytes], deadline: float) -> None:
+    async def _detach(self, names: Sequence[bytes], deadline: float, call: Detaching) -> None:
         handles = self._taken_out([self._handles[name] for name in dict.fromkeys(names) if name in self._handles])
         if not handles:
             return
+        left = set(self._slices)
+
+        def sent(slice_name: str) -> None:
+            left.discard(slice_name)
+            call.sent(len(left))
+
         try:
             with self._buffer.awaiting_answers():
-                results = await asyncio.gather(
-                    *(part.detach(handles, deadline) for part in self._slices.values()), return_exceptions=True
-                )
+                detaches = [part.detach(handles, deadline, call.hurry, sent) for part in self._slices.values()]
+                results = await asyncio.gather(*detaches, return_exceptions=True)
         finally:
             self._leave(handles)  # A call that is cancelled at once has begun none of them.
         for result in results:
@@ -498,7 +529,6 @@ class Inbox:
     async def _more(self) -> bool:
         """Waits until there may be more to take. Returns False if no more will come. Raises a slice's refusal."""
         if self._closed or self._draining:
-            self._ended = True
             return False
         self._raise_refusal()
         self._buffer.changed.clear()

@@ -32,6 +32,7 @@ from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import OutcomeUnknown, ShoalError, Unavailable, from_wire
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_runtime.tasks import Tasks
 
 _log = logging.getLogger("shoal")
 
@@ -120,20 +121,37 @@ class InboxSlice(Consumer):
         self.draining = True
         self.stop(list(self._queues))
 
-    async def detach(self, handles: Sequence[int], deadline: float) -> None:
-        """Detaches after the acks given so far, and after what came before the stop took effect was given back."""
+    async def detach(
+        self, handles: Sequence[int], deadline: float, hurry: asyncio.Event, on_sent: Callable[[str], None]
+    ) -> None:
+        """Detaches after the acks given so far, and after what came before the stop took effect was given back, or as
+        soon as `hurry` is set. `on_sent`: called with the slice's name when the detach is on its way."""
         try:
             async with asyncio.timeout_at(deadline):
                 try:
-                    await self.nacks.flush()  # With the answer to the stop, what came before it was given back.
-                    await self.nacks.flush()
-                    await self.acks.sent()
+                    await self._given_back(hurry)
                 finally:
                     answers = self.leave(handles)
+                    on_sent(self.session.slice_name)
                 for answer in answers:
                     await answer
         except TimeoutError:
             raise deadline_exceeded(f"detach at slice {self.session.slice_name}") from None
+
+    async def _given_back(self, hurry: asyncio.Event) -> None:
+        """Waits until what came before a stop took effect was given back, and all acks are on their way; no longer once
+        `hurry` is set."""
+        async with Tasks("detach") as tasks:
+            waits = tasks.start("give back", self._give_back_first(), awaited=True)
+            hurries = tasks.start("hurry", hurry.wait(), awaited=True)
+            await asyncio.wait((waits, hurries), return_when=asyncio.FIRST_COMPLETED)
+            if waits.done():
+                waits.result()
+
+    async def _give_back_first(self) -> None:
+        await self.nacks.flush()  # With the answer to the stop, what came before it was given back.
+        await self.nacks.flush()
+        await self.acks.sent()
 
     # Calls from the session.
 

@@ -70,7 +70,7 @@ class Watch(ABC, Generic[Event]):
         self._deadline = 0.0
         self._tasks = Tasks("watch")
         self._came: deque[_Came] = deque()
-        """What slices told and is not taken yet: at most WATCH_RESPONSES_MAX."""
+        """What slices told and is not taken yet: at most WATCH_RESPONSES_MAX, and an error of each."""
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._events: deque[Event] = deque()
@@ -83,13 +83,19 @@ class Watch(ABC, Generic[Event]):
         self._closed = False
 
     async def __aenter__(self) -> Self:
-        self._open()
-        while self._silent and not self._closed:
-            for _, what in self._came:
-                if isinstance(what, ShoalError):
-                    await self.close()
-                    raise what
-            await self._wait()
+        try:
+            self._open()
+            while self._silent and not self._closed:
+                for _, what in self._came:
+                    if isinstance(what, ShoalError):
+                        raise what
+                await self._wait()
+        except ShoalError:
+            await self.close()
+            raise
+        except BaseException:
+            self._end()
+            raise
         return self
 
     async def __aexit__(
@@ -99,10 +105,15 @@ class Watch(ABC, Generic[Event]):
 
     async def close(self) -> None:
         """Ends the watch; iterations end. May be called twice."""
+        self._end()
+        await self._tasks.close(CLOSE_S)
+
+    def _end(self) -> None:
+        """Ends the watch without waiting."""
         self._closed = True
         self._arrived.set()
         self._forget()
-        await self._tasks.close(CLOSE_S)
+        self._tasks.cancel()
 
     def __aiter__(self) -> Self:
         return self
@@ -197,7 +208,8 @@ class Watch(ABC, Generic[Event]):
             except ShoalError as error:
                 again = isinstance(error, MapOrLeaderChanged | OutcomeUnknown)
                 if not again and (name in self._silent or not isinstance(error, ResourceExhausted)):
-                    await self._put((name, error))
+                    self._came.append((name, error))  # Whatever others told: what waits for them is to hear of it.
+                    self._arrived.set()
                     return
                 if isinstance(error, MapOrLeaderChanged):
                     self._map.suspect()

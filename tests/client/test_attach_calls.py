@@ -232,3 +232,24 @@ async def test_an_attach_takes_nothing_that_was_asked_for_behind_a_detach() -> N
     attachments.end_stream()
     attachments.attach([5])
     assert written(attachments.begin_stream()) == [[2, 4, 5]]
+
+
+async def test_an_attach_beside_a_detach_waits_for_no_silent_slice_that_is_not_the_home(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A person who logged out and in again was not attached for as long as the detach waited."""
+    monkeypatch.setattr("shoal.attach_calls.ATTACH_OTHERS_S", 0.1)
+    cluster = FakeCluster()
+    queue, other = cluster.queue_with_home("s01"), cluster.slices["s02"]
+    async with asyncio.timeout(WAIT_S), cluster.connect() as broker:
+        await broker.declare(queue)
+        async with broker.consume([queue]) as inbox:
+            other.ignored = {"nacks", "attach", "detach"}
+            detaching = asyncio.ensure_future(inbox.detach(queue))
+            await asyncio.sleep(0)
+            await asyncio.wait_for(inbox.attach(queue), 5)
+            assert not detaching.done(), "it still waits for the slice"
+            await broker.send(queue, b"x")
+            assert [message.body for message in await take(inbox, 1)] == [b"x"]
+            detaching.cancel()
+            await asyncio.wait([detaching])

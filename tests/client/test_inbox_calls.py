@@ -266,6 +266,59 @@ async def test_a_drained_inbox_hands_out_what_it_has_and_closes(
         assert (await pulled_one(broker, queue)).body == b"too late"
 
 
+async def test_a_drain_without_knowledge_of_acks_waits_for_each_task_that_took_a_message() -> None:
+    """An idle task asked all the time, and that was taken for the word of all: the other one's ack was refused."""
+    async with asyncio.timeout(WAIT_S), FakeCluster().connect() as broker:
+        await bound(broker, "queue", "key", b"1")
+        async with broker.consume("queue", drop_repeats=False) as inbox:
+            may_end, took = asyncio.Event(), asyncio.Event()
+
+            async def work() -> None:
+                async for message in inbox:
+                    took.set()
+                    await may_end.wait()
+                    await message.ack()
+
+            working = [asyncio.ensure_future(work()) for _ in range(2)]
+            await took.wait()
+            drained = asyncio.ensure_future(inbox.drain())
+            await asyncio.sleep(0.2)
+            assert not drained.done()
+            may_end.set()
+            await drained
+            await asyncio.gather(*working)
+        assert (await broker.describe("queue")).messages == 0
+
+
+@pytest.mark.parametrize("ending", ["late", "task ends", "own task"])
+async def test_a_drain_without_knowledge_of_acks_ends(ending: str) -> None:
+    async with asyncio.timeout(WAIT_S), FakeCluster().connect() as broker:
+        await bound(broker, "queue", "key", b"1")
+        async with broker.consume("queue", drop_repeats=False) as inbox:
+            if ending == "own task":
+                await (await inbox.get()).ack()
+                await inbox.drain(deadline_s=5)
+                return
+            may_end = asyncio.Event()
+
+            async def work() -> None:
+                await inbox.get()
+                await may_end.wait()
+
+            working = asyncio.ensure_future(work())
+            await until(lambda: bool(inbox._takers))
+            if ending == "late":
+                with pytest.raises(shoal.DeadlineExceeded, match="1 tasks have not asked for another message") as late:
+                    await inbox.drain(deadline_s=0.2)
+                assert late.value.value == 1
+            else:
+                asyncio.get_running_loop().call_later(0.1, may_end.set)
+                await inbox.drain(deadline_s=5)
+            may_end.set()
+            await working
+        assert (await broker.describe("queue")).messages == 1
+
+
 async def test_a_drain_ends_at_its_deadline_and_says_how_much_is_left() -> None:
     cluster = FakeCluster()
     async with asyncio.timeout(WAIT_S), cluster.connect() as broker:

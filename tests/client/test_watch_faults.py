@@ -13,6 +13,7 @@ from shoal.core.watched import WatchedCounts, WatchedMembers
 from shoal.limits import WATCH_RESPONSES_MAX
 from shoal.testing.fake_watch import FakeWatches
 from shoal.transport.base import Stream
+from shoal_contract.errors import ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
 from tests.client.calls import until
 from tests.client.fake_cluster import FakeCluster
@@ -205,3 +206,35 @@ def test_a_group_that_grows_and_shrinks() -> None:
         snapshot=True, position=place(3), queues=[b"a"], changes=[wire.MEMBER_CHANGE_JOINED_ONLINE]
     )
     assert members.take(small) == [shoal.Members({b"a": True}, "1.1.3")]
+
+
+async def test_a_watch_that_is_given_up_while_it_is_entered_is_closed(
+    cluster: FakeCluster, fake_broker: Broker
+) -> None:
+    """Its tasks and streams were left open, and no program had a name for it to close it."""
+    for slice_ in cluster.slices.values():
+        await slice_.stop()
+    before = asyncio.all_tasks()
+    for watch in (fake_broker.watch_members("key"), fake_broker.watch_counts("room")):
+        entering = asyncio.create_task(watch.__aenter__())
+        await until(lambda watch=watch: watch in fake_broker._watching.opened)  # type: ignore[misc]
+        entering.cancel()
+        await asyncio.wait([entering])
+    assert not fake_broker._watching.opened
+    await until(lambda: not {task for task in asyncio.all_tasks() - before if not task.done()})
+
+
+async def test_a_refusal_is_heard_beside_slices_that_told_much(cluster: FakeCluster, fake_broker: Broker) -> None:
+    watch = fake_broker.watch_counts("room", deadline_s=20)
+    watch._open()
+    watch._came.extend(("s01", wire.WatchResponse()) for _ in range(WATCH_RESPONSES_MAX + 5))
+
+    async def refused(*_: object) -> None:
+        raise ResourceExhausted("no more watches")
+
+    watch._read = refused  # type: ignore[method-assign,assignment]
+    watch._silent = {"s09"}
+    watch._follow("s09", lambda: "s09")
+    with pytest.raises(ResourceExhausted):
+        async with asyncio.timeout(5), watch:
+            pass
