@@ -22,9 +22,9 @@ BODY_VALUES_MAX: Final = 60_000
 """The values in one request's body, counted before it is parsed: 10,000 acks and 10,000 ranges fit. Parsing and
 checking so many takes 40 ms of a thread."""
 
-SMALL_WORK_VALUES: Final = 500
-"""A body of no more values than this, with a value for each KiB, is parsed and checked at once, in the loop: 1 to 2 ms.
-What is larger is done in a thread."""
+SMALL_WORK_VALUES: Final = 100
+"""A body of no more values than this, with a value for each KiB, is parsed and checked at once, in the loop: 1 to 2 ms,
+and what it asks for may take as long. What is larger is done in a thread, and in turns."""
 
 LARGE_WORK_MAX: Final = 2
 """Large bodies whose turn it is: one is worked on, and the next is ready when it is done."""

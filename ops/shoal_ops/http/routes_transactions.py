@@ -39,7 +39,12 @@ async def transact(request: Request, gateway: TheGateway, wanted: forms.Transact
                 await between_steps(number)
                 answers.append(_take(gateway, transaction, number, step, acked))
         await let_go(request, wanted.steps)
-    return forms.Committed(steps=[answer() for answer in answers])
+    done: list[forms.Done] = []
+    async with gateway.large_work.turn(request.scope, len(answers)):
+        for number, answer in enumerate(answers):
+            await between_steps(number)
+            done.append(answer())
+    return forms.Committed(steps=done)
 
 
 def _merged(acks: Sequence[forms.AckStep]) -> list[list[shoal.Done]]:

@@ -6,7 +6,9 @@ import asyncio
 import json
 import re
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import count
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -21,7 +23,7 @@ from shoal_contract.errors import ResourceExhausted, TooLarge
 from shoal_ops.http import bounded_json, limits, models, problem, routes_transactions
 from shoal_ops.http.bounded_json import BoundedRoute
 from shoal_ops.http.large_work import LargeWork, cost_of
-from shoal_ops.http.models_transactions import AckStep
+from shoal_ops.http.models_transactions import AckStep, Committed, Done, Transaction
 from shoal_ops.http.routes_messages import _in_parts, done_of
 
 LARGE = limits.SMALL_WORK_VALUES + 1
@@ -181,7 +183,10 @@ async def test_the_values_of_a_body_of_many_bytes_are_counted_in_the_thread(
     ("body", "told"),
     [
         (json.dumps({"messages": [{"body": ""}] * LARGE + [{"no": 1}]}), "the field no is not known here"),
-        (json.dumps({"messages": [{"body": ""}] * LARGE + [{"body": 1}]}), "body.messages.501.body: .*valid string"),
+        (
+            json.dumps({"messages": [{"body": ""}] * LARGE + [{"body": 1}]}),
+            f"body.messages.{LARGE}.body: .*valid string",
+        ),
         (json.dumps([1] * LARGE), "body: .*dictionary"),
     ],
 )
@@ -240,3 +245,61 @@ async def test_many_acks_are_handed_to_the_library_in_parts() -> None:
     assert [len(part) for part, _ in parts] == [limits.ACKS_PER_STEP, limits.ACKS_PER_STEP, 1]
     assert [one for part, _ in parts for one in part] == done
     assert all(0 < left_s <= limits.DEADLINE_S for _, left_s in parts)
+
+
+async def test_transactions_of_many_steps_take_their_turns(
+    large_work: LargeWork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their steps, and the answers to these: others' requests waited behind all of them at once."""
+    steps = 4 * limits.STEP_VALUES
+    under_way: Counter[int] = Counter()
+    most = 0
+    released = asyncio.Event()
+
+    def take(gateway: object, transaction: FakeTransaction, number: int, *_: object) -> Callable[[], Done]:
+        nonlocal most
+        under_way[transaction.number] += 1
+        most = max(most, sum(0 < some < steps for some in under_way.values()))
+
+        def answer() -> Done:
+            under_way[transaction.number] -= 1
+            return Done()
+
+        return answer
+
+    class FakeTransaction:
+        """A transaction that is committed when all are to be."""
+
+        numbers = count()
+
+        def __init__(self) -> None:
+            self.number = next(self.numbers)
+
+        async def __aenter__(self) -> FakeTransaction:
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            await released.wait()
+
+    async def nothing(*_: object) -> None:
+        pass
+
+    monkeypatch.setattr(routes_transactions, "_take", take)
+    monkeypatch.setattr(routes_transactions, "let_go", nothing)
+    gateway: Any = SimpleNamespace(large_work=large_work, broker=SimpleNamespace(transaction=FakeTransaction))
+    publish = {"publish": {"key": "k", "body": ""}}
+
+    async def transact(port: int) -> Committed:
+        request = Request(peer(port))
+        wanted = Transaction.model_validate({"steps": [publish] * steps})
+        return await routes_transactions.transact(request, gateway, wanted)
+
+    calls = [asyncio.create_task(transact(port)) for port in range(20)]
+    while under_way.total() < 20 * steps:
+        await asyncio.sleep(0)
+    assert most <= limits.LARGE_WORK_MAX, "the steps"
+    released.set()
+    while not all(call.done() for call in calls):
+        await asyncio.sleep(0)
+        assert sum(0 < some < steps for some in under_way.values()) <= limits.LARGE_WORK_MAX, "the answers"
+    assert all(len(call.result().steps) == steps for call in calls)
