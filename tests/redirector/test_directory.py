@@ -5,7 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal_contract.errors import InvalidName, TooLarge
+from shoal_contract.limits import LOCATE_KEYS_MAX, NAME_BYTES_MAX
 from shoal_contract.partition_map import PartitionMap
+from shoal_contract.wire import redirector_pb2 as wire
+from shoal_redirector.adapters import grpc as grpc_adapter
+from shoal_redirector.adapters.grpc import parse_locate
 from shoal_redirector.core.directory import (
     Directory,
     SliceAddress,
@@ -75,3 +79,19 @@ def test_applying_what_moved_gives_the_newer_map(old: list[int], new: list[int])
     for partition, owner in zip(*change, strict=True):
         owners[partition] = after.slices[owner].slice
     assert owners == [after.slices[owner].slice for owner in new]
+
+
+def test_keys_are_counted_before_they_are_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1.2 million empty keys are two bytes each: parsing them held the loop for 30 ms."""
+    most = wire.LocateRequest(keys=[b""] * LOCATE_KEYS_MAX).SerializeToString()
+    assert len(parse_locate(most).keys) == LOCATE_KEYS_MAX
+    long = wire.LocateRequest(keys=[b"k" * NAME_BYTES_MAX] * LOCATE_KEYS_MAX).SerializeToString()
+    assert len(parse_locate(long).keys) == LOCATE_KEYS_MAX
+
+    def parsed(*_: object) -> None:
+        raise AssertionError("parsed")
+
+    monkeypatch.setattr(grpc_adapter, "decode", parsed)
+    with pytest.raises(TooLarge, match="more than 10000 keys to locate") as caught:
+        parse_locate(most + b"\n\0")
+    assert caught.value.limit == LOCATE_KEYS_MAX

@@ -120,6 +120,26 @@ async def test_frames_that_wait_are_bounded_and_who_has_most_gives_way() -> None
     assert not room._waiting_bytes and not room._lines
 
 
+async def test_a_frame_a_little_larger_than_those_of_others_is_not_always_the_one_that_ends() -> None:
+    """Forty connections with a frame each chose so that it was never theirs."""
+    room = FrameRoom(1_000)
+    await room.take(1_000, "holds all")
+    limit = UNPARSED_FACTOR * 1_000
+    honest = asyncio.ensure_future(room.take(limit // 36, "honest"))
+    await asyncio.sleep(0)
+    others = [asyncio.ensure_future(room.take(limit // 40, f"{number}")) for number in range(60)]
+    done, _ = await asyncio.wait([honest, *others], timeout=0.05)
+    assert honest not in done and others[-1] in done
+    late = asyncio.ensure_future(room.take(limit // 36, "late"))
+    await asyncio.wait([late], timeout=0.05)
+    error = late.exception()
+    assert isinstance(error, ResourceExhausted) and "of this connection" not in error.message
+    for task in (honest, *others):
+        task.cancel()
+    await asyncio.gather(honest, *others, return_exceptions=True)
+    assert not room._waiting_bytes and not room._lines
+
+
 async def test_as_many_frames_end_as_it_takes_and_no_more() -> None:
     room = FrameRoom(100)
     await room.take(100, "holds all")

@@ -10,9 +10,10 @@ from typing import Any, Final
 
 import grpc
 
-from shoal_contract.errors import Malformed, ShoalError
+from shoal_contract.errors import Malformed, ShoalError, TooLarge
 from shoal_contract.limits import LOCATE_KEYS_MAX
 from shoal_contract.wire import redirector_pb2 as wire
+from shoal_contract.wire_count import count_fields
 from shoal_redirector import limits
 from shoal_redirector.adapters.board import Board
 from shoal_redirector.adapters.steps import Steps, slices
@@ -59,7 +60,7 @@ class RedirectorService:
     async def locate(self, requests: AsyncIterator[bytes], context: Context) -> wire.LocateResponse:
         try:
             async with self._places.place(context.peer()):
-                return self._located(decode(wire.LocateRequest.FromString, await self._read(context)))
+                return self._located(parse_locate(await self._read(context)))
         except ShoalError as error:
             await abort(context, error, limits.REFUSED_S)
 
@@ -101,3 +102,15 @@ class RedirectorService:
             raise Malformed("the call ended without a request", subject="request")
         self._unread.read(context.peer(), len(request), first=True)
         return request
+
+
+def parse_locate(data: bytes) -> wire.LocateRequest:
+    """Parses a request after counting its keys: two bytes of an empty key cost a parser as much as a long one. Raises
+    Malformed, TooLarge."""
+    if len(data) > 2 * LOCATE_KEYS_MAX and count_fields(data, {}, LOCATE_KEYS_MAX) > LOCATE_KEYS_MAX:
+        raise TooLarge(
+            f"more than {LOCATE_KEYS_MAX} keys to locate, in {len(data)} bytes",
+            subject="keys to locate",
+            limit=LOCATE_KEYS_MAX,
+        )
+    return decode(wire.LocateRequest.FromString, data)

@@ -3,8 +3,8 @@ parses only one; and all frames of sessions once they are parsed, while they wai
 
 Each kind has a bound of its own, so that small frames, however many, do not keep large ones waiting: half of what may
 be pending for large ones; of the parsed, a quarter for small ones, a quarter for pulls and describes, half for all
-others. Connections take turns. Where too much waits, the connection with most of it loses a frame. A session has at
-most one frame waiting.
+others. Connections take turns. Where too much waits, the connection with most of it loses a frame, or, if each
+has little, the one that came last. A session has at most one frame waiting.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
-from shoal_slice_node.adapters.limits import UNPARSED_FACTOR
+from shoal_slice_node.adapters.limits import FEW_FRAMES, UNPARSED_FACTOR
 
 
 class _Waiting(NamedTuple):
@@ -98,23 +98,29 @@ class FrameRoom:
                     turn.set_exception(error)
 
     def _bound(self) -> None:
-        """Fails the last frame of the connection that has most bytes waiting, while too much waits."""
+        """Fails frames while too much waits: the last one of the connection that has most bytes waiting, if it has
+        several frames or more than 1/FEW_FRAMES of what may wait; else the one that came last. So one frame that is a
+        little larger than those of others is not always the one that fails."""
         limit = UNPARSED_FACTOR * self._limit_bytes
         while self._waiting_bytes > limit and sum(map(len, self._lines.values())) > 1:
             error = ResourceExhausted(
-                f"frames of {self._waiting_bytes} bytes wait to be worked on, most of them of this connection;"
-                f" the limit is {limit}",
+                f"frames of {self._waiting_bytes} bytes wait to be worked on; the limit is {limit}",
                 subject="waiting frames",
                 limit=limit,
                 value=self._waiting_bytes,
             )
-            most = max(self._lines, key=lambda one: sum(waiting.waiting_bytes for waiting in self._lines[one]))
-            turn, _, waiting_bytes = self._lines[most].pop()
+            failing = max(self._lines, key=self._waiting_of)
+            if len(self._lines[failing]) == 1 and self._waiting_of(failing) * FEW_FRAMES <= limit:
+                failing = next(reversed(self._lines))
+            turn, _, waiting_bytes = self._lines[failing].pop()
             self._waiting_bytes -= waiting_bytes
-            if not self._lines[most]:
-                del self._lines[most]
+            if not self._lines[failing]:
+                del self._lines[failing]
             if not turn.done():
                 turn.set_exception(error)
+
+    def _waiting_of(self, connection: Hashable) -> int:
+        return sum(waiting.waiting_bytes for waiting in self._lines[connection])
 
     def _leave(self, connection: Hashable, turn: asyncio.Future[None]) -> None:
         line = self._lines.get(connection, deque())

@@ -140,6 +140,9 @@ UNPARSED_FACTOR: Final = 4
 """Large frames that were read wait for room before they are parsed. This many times that room may wait. If more waits,
 a session ends, since a client may open any number of sessions."""
 
+FEW_FRAMES: Final = 8
+"""Where too many large frames wait, and no connection has several or more than this part of them, the last one ends."""
+
 SOURCE_PENDING_BYTES_MIN: Final = 64 << 10
 """Bytes that every source may have pending, however much others have. Below this its next frame is read."""
 

@@ -253,15 +253,19 @@ async def test_transactions_of_many_steps_take_their_turns(
     """Their steps, and the answers to these: others' requests waited behind all of them at once."""
     steps = 4 * limits.STEP_VALUES
     under_way: Counter[int] = Counter()
-    most = 0
-    released = asyncio.Event()
+    at_once: Counter[int] = Counter()
+    most = loop_turn = 0
+    released, all_taken = asyncio.Event(), asyncio.Event()
 
     def take(gateway: object, transaction: FakeTransaction, number: int, *_: object) -> Callable[[], Done]:
         nonlocal most
         under_way[transaction.number] += 1
         most = max(most, sum(0 < some < steps for some in under_way.values()))
+        if under_way.total() == 20 * steps:
+            all_taken.set()
 
         def answer() -> Done:
+            at_once[loop_turn] += 1
             under_way[transaction.number] -= 1
             return Done()
 
@@ -295,11 +299,12 @@ async def test_transactions_of_many_steps_take_their_turns(
         return await routes_transactions.transact(request, gateway, wanted)
 
     calls = [asyncio.create_task(transact(port)) for port in range(20)]
-    while under_way.total() < 20 * steps:
-        await asyncio.sleep(0)
+    await all_taken.wait()
     assert most <= limits.LARGE_WORK_MAX, "the steps"
     released.set()
     while not all(call.done() for call in calls):
         await asyncio.sleep(0)
+        loop_turn += 1
         assert sum(0 < some < steps for some in under_way.values()) <= limits.LARGE_WORK_MAX, "the answers"
+    assert max(at_once.values()) <= limits.LARGE_WORK_MAX * limits.STEP_VALUES
     assert all(len(call.result().steps) == steps for call in calls)
