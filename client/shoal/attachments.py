@@ -52,9 +52,10 @@ class Attachments:
     """Attaches an inbox's queues at one slice. `queues`: the inbox's own dictionary, handle -> queue.
 
     `send`: puts a frame on the open stream. `on_refused`: called when the slice refuses attaches and repeating them
-    would not help. `on_lives_ended`: called with handles whose queues were dropped, and perhaps declared anew, since
-    they were last attached. `on_ack_timeouts`: called with the ack timeouts of queues, in milliseconds, by handle.
-    `on_attached_again`: called with handles whose attach was sent once more on the same stream.
+    would not help. `on_lives_ended`: called with handles of whose queues another life may have begun here since they
+    were last attached, and with those of them that had a part here: these were dropped. `on_ack_timeouts`: called with
+    the ack timeouts of queues, in milliseconds, by handle. `on_attached_again`: called with handles whose attach was
+    sent once more on the same stream.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class Attachments:
         window: wire.Attach,
         send: Callable[[Frame], None],
         on_refused: Callable[[ShoalError], None],
-        on_lives_ended: Callable[[Sequence[int]], None],
+        on_lives_ended: Callable[[Sequence[int], Sequence[int]], None],
         on_ack_timeouts: Callable[[Mapping[int, int]], None],
         on_attached_again: Callable[[Sequence[int]], None],
     ) -> None:
@@ -224,20 +225,22 @@ class Attachments:
         """Records what the slice says: the lives of these handles' queues ended on this stream."""
         ended = [handle for handle in handles if handle in self._queues]
         self._lives.update(dict.fromkeys(ended, 0))
-        self._on_lives_ended(ended)
+        self._on_lives_ended(ended, ended)
 
     def _learn(self, handles: Sequence[int], lives: Iterable[int]) -> None:
         """Records the lives. Reports handles whose queue has another life now, or may have had one meanwhile: they
         have seen nothing of it."""
-        ended = []
+        ended, dropped = [], []
         for handle, life in zip(handles, lives, strict=True):
             if handle in self._queues:
                 before = self._lives.get(handle)
                 self._lives[handle] = life
                 if before is not None and not before == life != 0:
                     ended.append(handle)
+                    if before:
+                        dropped.append(handle)
         if ended:
-            self._on_lives_ended(ended)
+            self._on_lives_ended(ended, dropped)
 
     def _raise_refusal(self, wanted: set[int]) -> None:
         if self._failure is not None:

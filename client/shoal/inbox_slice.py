@@ -263,14 +263,14 @@ class InboxSlice(Consumer):
             self.acks.add(key, low, high, handles)
         self.attachments.changed.set()
 
-    def _lives_ended(self, handles: Sequence[int]) -> None:
-        for handle in handles[:QUEUES_TOLD_MAX]:
+    def _lives_ended(self, handles: Sequence[int], dropped: Sequence[int]) -> None:
+        for handle in dropped[:QUEUES_TOLD_MAX]:
             _log.info(
                 "queue %s was dropped, and perhaps declared anew: what this inbox had of it at slice %s is over",
                 *(show(self._queues[handle]), self.session.slice_name),
             )
-        if len(handles) > QUEUES_TOLD_MAX:
-            _log.info("%d more queues were dropped", len(handles) - QUEUES_TOLD_MAX)
+        if len(dropped) > QUEUES_TOLD_MAX:
+            _log.info("%d more queues were dropped", len(dropped) - QUEUES_TOLD_MAX)
         self._era = Era(self, self._era.number + 1, self._era.stream)
         self._ended_in.update(dict.fromkeys(handles, self._era.number))
         self.acks.forget(handles)

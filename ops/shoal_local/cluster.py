@@ -20,7 +20,7 @@ from shoal_local.commands import ACCEPT_EMPTY, admin_command, node_command, redi
 from shoal_local.etcd import LocalEtcd, find_etcd, version_of
 from shoal_local.files import check_archive, make_folder
 from shoal_local.folder import LocalFolder
-from shoal_local.lives import check_etcd_folder, is_older, open_records, read_lives
+from shoal_local.lives import REBUILD, check_etcd_folder, is_older, open_records, read_lives
 from shoal_local.log import LogFile
 from shoal_local.ports import HOST, until_former_ended
 from shoal_local.process import LocalProcess, OnLine
@@ -76,6 +76,7 @@ class LocalCluster:
         self._partly = partly
         self._first = {**(first or {}), **{name: (*(first or {}).get(name, ()), ACCEPT_EMPTY) for name in accept_empty}}
         self._rebuild_etcd = rebuild_etcd
+        self._accepts = bool(accept_empty)
         self._on_line = on_line
         self._record = LocalRecord([])
         self._etcd: LocalEtcd | None = None
@@ -126,6 +127,7 @@ class LocalCluster:
         Corrupt, OutOfRange, Unavailable.
         """
         self._folder.check(self._slices)
+        self._check_there()
         if self._archive is not None:
             check_archive(self._archive)
         self._at.choose()
@@ -216,6 +218,17 @@ class LocalCluster:
                 self._record.save(self._folder.path)
         except ShoalError as problem:
             self.say(f"what etcd knows of the slices could not be copied into {RECORD}: {problem}")
+
+    def _check_there(self) -> None:
+        """Raises Conflict if a recovery is asked for, and the folder has no cluster that could be recovered."""
+        if (self._rebuild_etcd or self._accepts) and not (self._folder.path / RECORD).is_file():
+            flag = REBUILD if self._rebuild_etcd else ACCEPT_EMPTY
+            folder = self._folder.path
+            raise Conflict(
+                f"there is no cluster in {folder}, so {flag} has nothing to recover: nothing was started. Look at"
+                " --data",
+                subject=str(folder),
+            )
 
     def _check_names(self) -> None:
         """Raises Conflict if arguments name a slice that there is not."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -121,3 +122,12 @@ async def test_a_slice_that_there_is_not_cannot_be_accepted(led: Path) -> None:
 
 def _options(folder: Path) -> EtcdOptions:
     return EtcdOptions((read_record(folder).address(ETCD),))
+
+
+@pytest.mark.parametrize("flags", [{"rebuild_etcd": True}, {"accept_empty": ["s01"]}])
+async def test_a_recovery_of_a_folder_without_a_cluster_starts_none(tmp_path: Path, flags: dict[str, Any]) -> None:
+    """A mistyped --data began a new, empty cluster at the port that clients use."""
+    folder = tmp_path / "mistyped"
+    with pytest.raises(Conflict, match=r"there is no cluster in .*mistyped, so --.* has nothing to recover"):
+        await LocalCluster(folder, **flags).start()
+    assert not folder.exists()

@@ -9,6 +9,7 @@ from shoal_contract.errors import Conflict, Corrupt
 from shoal_ops import output
 from shoal_ops.commands.node_folders import nodes_below, nothing_there, part_of_node
 from shoal_ops.commands.phases import shown_phases
+from shoal_ops.commands.whole_cluster import misplaced
 from shoal_ops.exits import DONE, FOUND
 from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.journal_reader import inspect_journal
@@ -24,6 +25,10 @@ HARMLESS = (
     "nothing is lost, and nothing is to be repaired: the nodes start as they are. The disk returned other bytes than"
     " were written: check it"
 )
+INCOMPLETE = (
+    "what is here is sound, but it is not the whole cluster as it was: `shoal up` will not start from this folder, or"
+    " only in parts"
+)
 WRONG = "something is wrong: keep the files as they are; docs/administration.md says what to do"
 
 
@@ -34,6 +39,7 @@ def check(path: Path, checksum: bool, as_json: bool) -> int:
     Raises Conflict if a node runs on these files.
     """
     sound = harmless = True
+    reports: dict[str, CheckReport] = {}
     with shown_phases() as show:
         for node in nodes_below(path):
             try:
@@ -49,9 +55,18 @@ def check(path: Path, checksum: bool, as_json: bool) -> int:
             sound &= report.sound
             harmless &= report.harmless == len(report.problems)
             _say_report(node, report, as_json)
-    if not as_json:
-        output.say("every invariant holds" if sound else HARMLESS if harmless else WRONG)
-    return DONE if sound else FOUND
+            reports[node.name] = report
+    faults = misplaced(path, reports)
+    if as_json and faults:
+        output.say_json({"path": str(path), "sound": False, "problems": faults})
+    elif not as_json:
+        for fault in faults:
+            output.say(f"PROBLEM {fault}")
+        if sound and faults:
+            output.say(INCOMPLETE)
+        else:
+            output.say("every invariant holds" if sound else HARMLESS if harmless else WRONG)
+    return DONE if sound and not faults else FOUND
 
 
 def _say_report(node: Path, report: CheckReport, as_json: bool) -> None:

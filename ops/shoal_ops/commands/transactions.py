@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -25,6 +24,7 @@ from shoal_ops.commands.verbs import connect
 from shoal_ops.headers import parse_headers
 from shoal_ops.limits import TRANSACTION_FILE_BYTES_MAX
 from shoal_ops.offsets import parse_offsets
+from shoal_ops.standard_input import read_standard_input
 from shoal_ops.starts import parse_start
 from shoal_ops.times import checked_time
 
@@ -59,7 +59,7 @@ async def transact(at: str, file: str, commands: typer.Typer, as_json: bool) -> 
     """Does the commands of a file, or of standard input. `commands`: those of the command line, which say what a line
     may have."""
     parsers = _parsers(commands)
-    lines = (await asyncio.to_thread(_read, file)).splitlines()
+    lines = (await _read(file)).splitlines()
     parsed = [found for number, line in enumerate(lines, 1) if (found := _parsed(parsers, number, line)) is not None]
     if not parsed:
         raise shoal.Malformed(f"{output.shown(file)} has no command", subject="file")
@@ -76,14 +76,13 @@ async def transact(at: str, file: str, commands: typer.Typer, as_json: bool) -> 
         output.say(one.text())
 
 
-def _read(file: str) -> str:
+async def _read(file: str) -> str:
     """Returns the text of a file. Raises OSError, Malformed, TooLarge."""
     limit = TRANSACTION_FILE_BYTES_MAX
     if file == STANDARD_INPUT:
-        data = sys.stdin.buffer.read(limit + 1)
+        data = await read_standard_input("the commands of a transaction", limit)
     else:
-        with Path(file).open("rb") as opened:
-            data = opened.read(limit + 1)
+        data = await asyncio.to_thread(_read_file, Path(file), limit + 1)
     if len(data) > limit:
         what = f"the commands of a transaction take more than {limit} bytes, which is the limit"
         raise shoal.TooLarge(what, subject="file", limit=limit, value=len(data))
@@ -91,6 +90,11 @@ def _read(file: str) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise shoal.Malformed(f"{output.shown(file)} is not UTF-8 text", subject="file") from None
+
+
+def _read_file(path: Path, bytes_max: int) -> bytes:
+    with path.open("rb") as opened:
+        return opened.read(bytes_max)
 
 
 @contextmanager

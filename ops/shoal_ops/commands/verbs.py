@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 
 import shoal
+from shoal_contract.limits import BODY_BYTES_MAX
 from shoal_ops import output
 from shoal_ops.headers import dead_letter_text, headers_json, parse_headers
 from shoal_ops.limits import TAIL_QUEUES_MAX, VERB_DEADLINE_S
+from shoal_ops.standard_input import read_standard_input
 from shoal_ops.starts import parse_start
 
 
@@ -71,7 +71,7 @@ async def publish(
     as_json: bool,
 ) -> None:
     """Publishes one message. `body` None: all of standard input."""
-    data = await asyncio.to_thread(sys.stdin.buffer.read) if body is None else body.encode()
+    data = await _body(body)
     async with connect(at) as broker:
         receipt = await broker.publish(
             key,
@@ -97,6 +97,11 @@ async def publish(
         output.say(f"no queue is bound to {key}: the message is not kept")
 
 
+async def _body(body: str | None) -> bytes:
+    """Raises TooLarge."""
+    return await read_standard_input("the body", BODY_BYTES_MAX) if body is None else body.encode()
+
+
 async def farewell(
     at: str,
     queue: str,
@@ -111,7 +116,7 @@ async def farewell(
         if key is None:
             await broker.farewell(queue)
         else:
-            data = await asyncio.to_thread(sys.stdin.buffer.read) if body is None else body.encode()
+            data = await _body(body)
             await broker.farewell(queue, key, data, headers=parse_headers(headers), after_s=after_s)
     if as_json:
         output.say_json({"queue": queue, "key": key, "after_s": after_s})

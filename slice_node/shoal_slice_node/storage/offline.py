@@ -42,7 +42,8 @@ def _tell_nothing(phase: str, done: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class CheckReport:
-    """Holds the result of a check. `identity`: whose data it is, as the data says. `rows`: the number of rows after
+    """Holds the result of a check. `identity`: whose data it is, as the data says; `whose`: the same, None if it does
+    not say or cannot be read. `rows`: the number of rows after
     replay, by table. `set_aside`: LSNs of records that an operator set aside. `checksums`: by table and partition,
     of the rows after replay, and `checksum` of them all; empty if they were not requested. `problems`: at most
     PROBLEMS_MAX of each pass. `harmless`: how many of them are damage to the journal below the checkpoint, by which
@@ -59,6 +60,7 @@ class CheckReport:
     checksums: tuple[TableChecksum, ...]
     problems: tuple[Problem, ...]
     harmless: int = 0
+    whose: DataIdentity | None = None
 
     @property
     def sound(self) -> bool:
@@ -121,6 +123,7 @@ class _Check:
             found,
             tuple(self._problems),
             self._harmless,
+            _decoded(self._base.identity),
         )
 
     def _problem(self, subject: Path, text: str) -> None:
@@ -203,3 +206,10 @@ def _shown(identity: bytes) -> str:
         return str(DataIdentity.decode(identity)) if identity else "no one that it names"
     except Malformed as error:
         return error.message
+
+
+def _decoded(identity: bytes) -> DataIdentity | None:
+    try:
+        return DataIdentity.decode(identity) if identity else None
+    except Malformed:
+        return None
