@@ -14,6 +14,7 @@ from shoal_local.record import LocalRecord, read_record
 from shoal_ops.commands import offline
 from shoal_ops.commands.whole_cluster import misplaced
 from shoal_ops.exits import DONE, FOUND
+from shoal_slice_node.storage.offline import check_path
 
 
 @pytest.fixture
@@ -70,8 +71,8 @@ def test_a_folder_of_one_node_or_without_a_record_is_not_compared(tmp_path: Path
 
 def test_data_of_another_cluster_or_life_is_named(led: Path) -> None:
     record: LocalRecord = read_record(led)
-    report = offline.check_path(led / "s01")
-    assert report.whose is not None and not misplaced(led, {"s01": report, "s02": offline.check_path(led / "s02")})
+    report = check_path(led / "s01")
+    assert report.whose is not None and not misplaced(led, {"s01": report, "s02": check_path(led / "s02")})
     for wrong, told in (
         (
             DataIdentity("f" * 32, "s01", "n01", report.whose.incarnation),
@@ -80,5 +81,5 @@ def test_data_of_another_cluster_or_life_is_named(led: Path) -> None:
         (DataIdentity(record.id, "s01", "n01", "f" * 32), "another life of slice s01"),
     ):
         object.__setattr__(report, "whose", wrong)
-        (fault,) = misplaced(led, {"s01": report, "s02": offline.check_path(led / "s02")})
+        (fault,) = misplaced(led, {"s01": report, "s02": check_path(led / "s02")})
         assert told in fault

@@ -25,6 +25,7 @@ from shoal_slice_node.adapters import clock
 from shoal_slice_node.adapters.answer_room import AnswerRoom
 from shoal_slice_node.adapters.checkpoints import forget_emptied
 from shoal_slice_node.adapters.clock import steady_ms
+from shoal_slice_node.adapters.clock_watch import ClockWatch
 from shoal_slice_node.adapters.commit_loop import CommitLoop, Hooks
 from shoal_slice_node.adapters.courier import Courier
 from shoal_slice_node.adapters.frame_room import FrameRoom
@@ -79,6 +80,7 @@ class Broker:
         self.lead = lead
         self.options = options
         self.steps = StepWatch()
+        self.clock = ClockWatch()
         memory = options.memory
         shares = DispatchShares(memory.deliveries_bytes, memory.attached_bytes, memory.owed_bytes)
         half, quarter = memory.pending_bytes // 2, memory.pending_bytes // 4
@@ -187,8 +189,9 @@ class Broker:
 
     @property
     def trouble(self) -> str:
-        """Returns, as a sentence, what is wrong: changes are refused, or checkpoints fail; "" if nothing is."""
-        return self.refuses or self.checkpoints.trouble
+        """Returns, as a sentence, what is wrong: changes are refused, checkpoints fail, or the clock is behind; "" if
+        nothing is."""
+        return self.refuses or self.checkpoints.trouble or self.clock.trouble
 
     # Sessions.
 
@@ -299,6 +302,7 @@ class Broker:
             await self.commit_loop.between_records.wait()
             began, now_ms = time.perf_counter(), steady_ms()
             self.node.tick(now_ms, clock.wall_ms())
+            self.clock.look(clock.wall_ms(), self.state.time_ms)
             self.courier.look()
             if self.node.commit.operations != operations_seen:
                 operations_seen, active_ms = self.node.commit.operations, now_ms

@@ -60,6 +60,11 @@ class Figures:
         return self._broker.checkpoints.problem
 
     @property
+    def clock_behind_ms(self) -> int:
+        """Returns how far this machine's clock is behind the newest record; 0 if it is not."""
+        return self._broker.clock.behind_ms
+
+    @property
     def watches(self) -> int:
         """Returns the number of watches of members and counts that are open now."""
         return len(self._broker.node.watching)

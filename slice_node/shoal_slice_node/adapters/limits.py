@@ -123,6 +123,10 @@ OPERATION_US: Final = 5
 """About how long one operation takes to apply. A slice of the loop's time ends before a record that would make it too
 long."""
 
+CLOCK_BEHIND_MS: Final = 10_000
+"""How far the clock may be behind the newest record before that is told: clocks that are kept in time differ by
+less."""
+
 STEPS_WATCHED_S: Final = 60
 """The longest step of the event loop is measured over at most this time."""
 

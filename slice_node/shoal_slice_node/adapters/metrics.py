@@ -63,6 +63,7 @@ GAUGES: tuple[tuple[str, str, Value], ...] = (
 NOW_GAUGES: tuple[tuple[str, str, Callable[[Figures], float]], ...] = (
     ("refuses_changes", "1 while it takes no changes; the log says why.", lambda f: bool(f.refuses)),
     ("checkpoint_failing", "1 while checkpoints fail; the log says why.", lambda f: bool(f.checkpoint_problem)),
+    ("clock_behind_seconds", "How far its clock is behind the newest record.", lambda f: f.clock_behind_ms / 1000),
     ("watches", "Watches of members and counts that are open now.", lambda f: f.watches),
 )
 
