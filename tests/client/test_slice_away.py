@@ -241,7 +241,7 @@ async def lost(broker: shoal.Broker, slice_: FakeSlice) -> None:
     await until(lambda: session.streaming and session.stream_number > number)
 
 
-@pytest.mark.parametrize("when", ["before", "unsent", "unanswered"])
+@pytest.mark.parametrize("when", ["before", "while away", "unsent", "unanswered"])
 async def test_acks_of_pulled_messages_that_a_lost_stream_left_are_told_by_the_flush(
     when: str, cluster: FakeCluster
 ) -> None:
@@ -254,13 +254,19 @@ async def test_acks_of_pulled_messages_that_a_lost_stream_left_are_told_by_the_f
         messages = await broker.pull(queue, 2)
         if when == "before":
             await lost(broker, slice_)
+        elif when == "while away":
+            slice_.go_away()
+            await until(lambda: not broker._routing.session("s01").streaming)
         elif when == "unanswered":
             slice_.ignored = {"acks"}
         await broker.ack(*messages)
         if when == "unanswered":
             await until(lambda: any(frame.HasField("acks") for frame in slice_.frames))
             slice_.ignored = set()
-        if when != "before":
+        if when == "while away":
+            slice_.come_back()
+            await until(lambda: broker._routing.session("s01").streaming)
+        elif when != "before":
             await lost(broker, slice_)
         with pytest.raises(shoal.Unavailable, match="was lost after messages were pulled from it"):
             await broker.flush()

@@ -162,3 +162,30 @@ async def test_a_map_is_asked_for_however_long_the_redirectors_are_away(
     async with asyncio.timeout(30):
         cluster.move({})
         await until(lambda: watch._patience_s == MAP_PATIENCE_S)
+
+
+@pytest.mark.parametrize("addresses", [1, 2])
+async def test_only_the_first_answer_of_a_redirector_is_waited_for_so_long(
+    addresses: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stream with a map is silent for as long as nothing changes. A client with one address has no other to ask."""
+    monkeypatch.setattr(map_watch, "MAP_PATIENCE_S", 0.05)
+    cluster = FakeCluster()
+    cluster.redirectors = cluster.redirectors[:1] * addresses
+    async with cluster.connect() as broker:
+        watch = broker._routing.map
+        asked: list[str] = []
+        opened = watch._transport.watch_map
+
+        def counted(redirector: str) -> object:
+            asked.append(redirector)
+            return opened(redirector)
+
+        monkeypatch.setattr(watch._transport, "watch_map", counted)
+        await asyncio.sleep(0.5)
+        assert not asked
+        assert watch._stream is not None
+        watch._stream.cancel()
+        await until(lambda: len(asked) == 1)
+        await asyncio.sleep(0.3)
+        assert len(asked) == 1

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
+import pytest
+
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters.answer_room import AnswerRoom, Reservation
 from shoal_slice_node.adapters.answers import Answers
 from shoal_slice_node.adapters.limits import (
@@ -11,6 +17,10 @@ from shoal_slice_node.adapters.limits import (
     SMALL_ANSWER_BYTES,
     SMALL_ANSWERS_BYTES,
 )
+
+from .brokers import connected, running
+from .core_driver import declare
+from .raw_session import RawSession
 
 LARGE = wire.Answer(outcome=bytes(100_000))
 
@@ -107,3 +117,22 @@ def test_small_answers_do_not_wait_behind_large_ones_that_nobody_reads() -> None
     for one in (*held, *last):
         one.release()
     assert not room.share.used_bytes and len(held) == 20 and len(last) == 3
+
+
+async def test_what_a_session_is_owed_is_never_below_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large change weighs more than a small one, before it is answered and then: else a session never pauses."""
+    owed: list[int] = []
+    take = Answers.take
+
+    def taken(self: Answers, response: wire.SessionResponse, room_bytes: int) -> int:
+        left = take(self, response, room_bytes)
+        owed.append(self.owed)
+        return left
+
+    monkeypatch.setattr(Answers, "take", taken)
+    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel, asyncio.timeout(60):
+        session = await RawSession.open(SliceServiceStub(channel))
+        for number in range(3):
+            await session.change(*(declare(f"q{number}-{each}") for each in range(900)))
+            await session.attach([b"q0-0"] if not number else [b"q%d-1" % number], first_handle=number + 1)
+    assert owed and min(owed) == 0 == owed[-1]

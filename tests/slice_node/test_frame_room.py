@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -12,7 +14,8 @@ import grpc
 import pytest
 
 from shoal_contract.decode_error import DecodeError
-from shoal_contract.errors import ResourceExhausted
+from shoal_contract.errors import Malformed, ResourceExhausted
+from shoal_contract.limits import PARSED_AT_ONCE_BYTES_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import kept_frames
@@ -21,7 +24,7 @@ from shoal_slice_node.adapters.kept_frames import Frame, Kept, KeptFrames, parse
 from shoal_slice_node.adapters.limits import SMALL_FRAMES_BYTES_MAX, SMALL_FRAMES_BYTES_MIN, UNPARSED_FACTOR
 from shoal_slice_node.core.checking.session_frames import is_read, kept_bytes_most
 
-from .brokers import running, served
+from .brokers import OPTIONS, connected, running, served
 from .core_driver import bind, declare, publish
 from .measured_frames import frame_of
 from .raw_session import RawSession
@@ -236,6 +239,42 @@ async def test_what_is_no_frame_gives_its_room_back() -> None:
     assert not frames.others._used_bytes and not frames.others._waiting_bytes
 
 
+async def test_a_large_frame_that_cannot_be_read_gives_its_room_back() -> None:
+    """340 sessions with 70 KB of rubbish would have ended all large frames of everybody."""
+    large = FrameRoom(100_000)
+    frames = KeptFrames(100_000, 100_000, 100_000, large)
+    for _ in range(3):
+        with pytest.raises(Malformed):
+            await frames.parsed(b"\x22\xff" * 35_000, "hostile", 70_000, lambda _: None)
+    assert not large._used_bytes and not frames.others._used_bytes
+
+
+async def test_large_frames_beyond_the_room_for_them_are_all_worked_on(tmp_path: Path) -> None:
+    """What takes their room and what gives it back are the same."""
+    options = replace(OPTIONS, memory=replace(OPTIONS.memory, pending_bytes=512 << 10))
+    async with running(tmp_path, options=options) as broker, connected(broker, tmp_path) as channel:
+        async with asyncio.timeout(60):
+            session = await RawSession.open(SliceServiceStub(channel))
+            await session.change(declare("q"), bind("q", "k"))
+            for _ in range(20):
+                await session.change(publish("k", bytes(PARSED_AT_ONCE_BYTES_MAX + 5_000)))
+        rooms = (broker.large_frames, broker.kept_frames.reads, broker.kept_frames.others)
+        assert not any(room._used_bytes or room._waiting_bytes for room in rooms)
+        assert not broker.kept_frames.small.used_bytes
+
+
+def test_padding_of_any_kind_makes_a_read_no_other_frame() -> None:
+    """A describe with a field that nobody knows took the room of all others."""
+    describe = wire.SessionRequest(describe=wire.Describe(queues=[b"q"])).SerializeToString()
+    number = 900
+    for kind, value in ((0, b"\x05"), (1, bytes(8)), (2, b"\x03abc"), (5, bytes(4))):
+        tag = number << 3 | kind
+        padding = bytes([tag & 0x7F | 0x80, tag >> 7]) + value
+        for data in (padding + describe, describe + padding, padding * 3 + describe + padding):
+            assert wire.SessionRequest.FromString(data).WhichOneof("frame") == "describe"
+            assert is_read(data), (kind, data)
+
+
 async def test_room_of_a_frame_that_another_thread_collects_goes_to_the_next() -> None:
     """Garbage in circles is collected by whichever thread meets it, as the journal's."""
     frames = KeptFrames(10_000, 10_000, 10_000, FrameRoom(10_000))
@@ -247,7 +286,9 @@ async def test_room_of_a_frame_that_another_thread_collects_goes_to_the_next() -
     circle: list[object] = [kept]
     circle.append(circle)
     del kept, circle
-    await asyncio.to_thread(gc.collect)
+    # A thread of its own: one of asyncio's wakes the loop when it ends, whatever it did.
+    collecting = threading.Timer(0.1, gc.collect)
+    collecting.start()
     _, other, _ = await asyncio.wait_for(waiting, 30)
     assert frames.others._used_bytes == other.bytes
 
