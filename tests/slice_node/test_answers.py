@@ -72,7 +72,7 @@ def test_a_large_answer_fills_what_was_reserved_for_it() -> None:
     answer, keep = answers.large(128)
     answers.expect(128)
     room.reserve(keep, "session")
-    assert room.share.free_bytes == SMALL_ANSWERS_BYTES
+    assert room.share.free_bytes == 0
     answer(LARGE)
     assert room.share.used_bytes == LARGE.ByteSize()
     answers.take(wire.SessionResponse(), 1 << 30)
@@ -89,34 +89,50 @@ def test_a_large_answer_fills_what_was_reserved_for_it() -> None:
 
 def test_small_answers_do_not_wait_behind_large_ones_that_nobody_reads() -> None:
     """Clients that read no answers to large describes made a look at one queue wait for seconds."""
-    room = AnswerRoom(3 * LARGE_ANSWER_BYTES)
+    room = AnswerRoom(2 * LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
     held: list[Reservation] = []
     for number in range(20):
         room.reserve(held.append, f"hostile {number}")
     assert len(held) == 2 and room.waiting == 18
     small: list[Reservation] = []
-    for _ in range(2):
+    while room.has_room_for_small:
         room.reserve(small.append, "honest", SMALL_ANSWER_BYTES)
-    assert len(small) == 2 and room.waiting == 18
-    while room.share.free_bytes >= SMALL_ANSWER_BYTES:
-        room.reserve(small.append, "greedy", SMALL_ANSWER_BYTES)
+    assert len(small) == SMALL_ANSWERS_BYTES // SMALL_ANSWER_BYTES and room.waiting == 18
+    small[0].settle(100)
+    assert not room.has_room_for_small
+    small[0].release()
+    room.reserve(small.append, "honest", SMALL_ANSWER_BYTES)
+    assert not room.has_room_for_small
     last: list[Reservation] = []
-    room.reserve(last.append, "greedy", SMALL_ANSWER_BYTES)
-    room.reserve(last.append, "greedy", SMALL_ANSWER_BYTES)
     room.reserve(last.append, "late", SMALL_ANSWER_BYTES)
-    assert not last and room.waiting == 20, "each source counts that waits"
-    small.pop(0).release()
-    small.pop(0).release()
-    assert len(last) == 2 and room.waiting == 19, "sources take turns"
-    for one in (*small, *held):
+    assert not last and room.waiting == 19, "it waits as all others do"
+    held[0].release()
+    held[1].release()
+    assert len(held) == 4 and not last, "in its turn"
+    for one in small:
         one.release()
-    while (done := len(held) + len(last)) and room.waiting:
+    while room.waiting:
         for one in (*held, *last):
             one.release()
-        assert len(held) + len(last) > done
     for one in (*held, *last):
         one.release()
-    assert not room.share.used_bytes and len(held) == 20 and len(last) == 3
+    assert not room.share.used_bytes and len(held) == 20 and len(last) == 1 and room.has_room_for_small
+
+
+def test_small_answers_never_keep_large_ones_waiting() -> None:
+    """They had the first turn: those that came all the time took what was freed before a large one ever had room."""
+    room = AnswerRoom(LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
+    small: list[Reservation] = []
+    for number in range(500):
+        room.reserve(small.append, f"hostile {number}", SMALL_ANSWER_BYTES)
+    large: list[Reservation] = []
+    room.reserve(large.append, "honest")
+    for _ in range(1_000):
+        if large:
+            break
+        small.pop(0).release()
+        room.reserve(small.append, "hostile again", SMALL_ANSWER_BYTES)
+    assert large
 
 
 async def test_what_a_session_is_owed_is_never_below_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,9 +19,17 @@ from shoal_contract.limits import PARSED_AT_ONCE_BYTES_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import kept_frames
+from shoal_slice_node.adapters.answer_room import AnswerRoom, Reservation
 from shoal_slice_node.adapters.frame_room import FrameRoom
 from shoal_slice_node.adapters.kept_frames import Frame, Kept, KeptFrames, parse_frame
-from shoal_slice_node.adapters.limits import SMALL_FRAMES_BYTES_MAX, SMALL_FRAMES_BYTES_MIN, UNPARSED_FACTOR
+from shoal_slice_node.adapters.limits import (
+    SMALL_ANSWER_BYTES,
+    SMALL_FRAME_BYTES,
+    SMALL_FRAME_KEPT_BYTES,
+    SMALL_FRAMES_BYTES_MAX,
+    SMALL_FRAMES_BYTES_MIN,
+    UNPARSED_FACTOR,
+)
 from shoal_slice_node.core.checking.session_frames import is_read, kept_bytes_most
 
 from .brokers import OPTIONS, connected, running, served
@@ -31,6 +39,11 @@ from .raw_session import RawSession
 
 if TYPE_CHECKING:
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
+
+
+def kept_frames_of(small_bytes: int, reads_bytes: int, others_bytes: int, large: FrameRoom) -> KeptFrames:
+    """With room for all answers."""
+    return KeptFrames(small_bytes, reads_bytes, others_bytes, large, AnswerRoom(1 << 30))
 
 
 async def test_one_large_frame_is_parsed_in_a_turn_of_the_loop() -> None:
@@ -179,7 +192,7 @@ async def test_frames_that_wait_for_their_turns_are_bounded_as_parsed(tmp_path: 
     attach takes 20 times its bytes: 480 sessions took a node of 400 MiB to 1,174."""
     async with running(tmp_path) as broker, served(broker, tmp_path) as address:
         limit, most = 1_000_000, 0
-        broker.kept_frames = KeptFrames(limit, limit, limit, broker.large_frames)
+        broker.kept_frames = KeptFrames(limit, limit, limit, broker.large_frames, broker.answers)
         room = broker.kept_frames.reads if kind == "describe" else broker.kept_frames.others
         taken = room._fits
 
@@ -227,7 +240,7 @@ async def test_what_a_session_leaves_behind_gives_its_room_back(tmp_path: Path) 
 
 
 async def test_what_is_no_frame_gives_its_room_back() -> None:
-    frames = KeptFrames(10_000, 10_000, 10_000, FrameRoom(10_000))
+    frames = kept_frames_of(10_000, 10_000, 10_000, FrameRoom(10_000))
     steps: list[float] = []
     _, kept, _ = await frames.parsed(frame_of("detach").SerializeToString(), "a", 0, steps.append)
     waiting = asyncio.create_task(frames.parsed(b"\x22\xff", "b", 0, steps.append))
@@ -242,7 +255,7 @@ async def test_what_is_no_frame_gives_its_room_back() -> None:
 async def test_a_large_frame_that_cannot_be_read_gives_its_room_back() -> None:
     """340 sessions with 70 KB of rubbish would have ended all large frames of everybody."""
     large = FrameRoom(100_000)
-    frames = KeptFrames(100_000, 100_000, 100_000, large)
+    frames = kept_frames_of(100_000, 100_000, 100_000, large)
     for _ in range(3):
         with pytest.raises(Malformed):
             await frames.parsed(b"\x22\xff" * 35_000, "hostile", 70_000, lambda _: None)
@@ -277,7 +290,7 @@ def test_padding_of_any_kind_makes_a_read_no_other_frame() -> None:
 
 async def test_room_of_a_frame_that_another_thread_collects_goes_to_the_next() -> None:
     """Garbage in circles is collected by whichever thread meets it, as the journal's."""
-    frames = KeptFrames(10_000, 10_000, 10_000, FrameRoom(10_000))
+    frames = kept_frames_of(10_000, 10_000, 10_000, FrameRoom(10_000))
     data = frame_of("detach").SerializeToString()
     _, kept, _ = await frames.parsed(data, "a", 0, lambda _: None)
     kept.settle(10_000)
@@ -330,7 +343,7 @@ def test_what_asks_for_large_answers_is_known_before_it_is_parsed() -> None:
 async def test_describes_that_wait_for_their_answers_hold_up_no_other_frames() -> None:
     """A client that reads nothing kept the room of all frames, and with large ones the room to parse them, too."""
     large = FrameRoom(100_000)
-    frames = KeptFrames(1_000_000, 1_000_000, 1_000_000, large)
+    frames = kept_frames_of(1_000_000, 1_000_000, 1_000_000, large)
     describe = wire.SessionRequest(describe=wire.Describe(queues=[b"%0250d" % number for number in range(1000)]))
     data = describe.SerializeToString()
     held: list[Kept] = []
@@ -362,7 +375,7 @@ async def test_describes_that_wait_for_their_answers_hold_up_no_other_frames() -
 
 async def test_small_frames_do_not_wait_behind_the_large_ones_of_others() -> None:
     """Publishers of 1,000 messages a frame left a session that publishes one at a time a few a second."""
-    frames = KeptFrames(100_000, 100_000, 100_000, FrameRoom(100_000))
+    frames = kept_frames_of(100_000, 100_000, 100_000, FrameRoom(100_000))
     large = wire.SessionRequest(change=wire.Change(steps=[publish("k", bytes(5_000))]).SerializeToString())
     small = wire.SessionRequest(change=wire.Change(steps=[publish("k", b"x")]).SerializeToString())
     others = [
@@ -391,7 +404,7 @@ async def test_small_frames_do_not_wait_behind_the_large_ones_of_others() -> Non
 
 async def test_small_frames_of_all_connections_together_are_bounded() -> None:
     """A client may open any number of connections: its small parts went beyond the budget."""
-    frames = KeptFrames(20_000, 20_000, 20_000, FrameRoom(20_000))
+    frames = kept_frames_of(20_000, 20_000, 20_000, FrameRoom(20_000))
     data = wire.SessionRequest(change=wire.Change(steps=[publish("k", b"x")]).SerializeToString()).SerializeToString()
     each = parse_frame(data).bytes
     asking = [asyncio.create_task(frames.parsed(data, f"{number}", 0, lambda _: None)) for number in range(200)]
@@ -420,7 +433,7 @@ async def test_a_small_frame_beyond_its_connections_part_waits_for_those_before_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It waited for a turn among the large frames of others, and all that its session sent behind it, too."""
-    frames = KeptFrames(1 << 20, 100_000, 100_000, FrameRoom(100_000))
+    frames = kept_frames_of(1 << 20, 100_000, 100_000, FrameRoom(100_000))
     parsed: list[Frame] = []
 
     def parse(data: bytes) -> Frame:
@@ -446,7 +459,7 @@ async def test_a_small_frame_beyond_its_connections_part_waits_for_those_before_
 
 
 async def test_few_connections_leave_others_their_small_parts() -> None:
-    frames = KeptFrames(1 << 20, 100_000, 100_000, FrameRoom(100_000))
+    frames = kept_frames_of(1 << 20, 100_000, 100_000, FrameRoom(100_000))
     greedy = [asyncio.create_task(ask_small(frames, f"{number % 40}")) for number in range(40 * 200)]
     await asyncio.sleep(0.5)
     assert 2 * frames.small.used_bytes >= 1 << 20
@@ -463,7 +476,7 @@ async def test_few_connections_leave_others_their_small_parts() -> None:
 
 
 async def test_what_waits_in_its_part_goes_among_the_others_once_all_parts_are_used() -> None:
-    frames = KeptFrames(SMALL_FRAMES_BYTES_MAX, 100_000, 1 << 20, FrameRoom(100_000))
+    frames = kept_frames_of(SMALL_FRAMES_BYTES_MAX, 100_000, 1 << 20, FrameRoom(100_000))
     asking = [asyncio.create_task(ask_small(frames, "a")) for _ in range(300)]
     await asyncio.sleep(0.05)
     held = [task.result() for task in asking if task.done()]
@@ -481,7 +494,7 @@ async def test_what_waits_in_its_part_goes_among_the_others_once_all_parts_are_u
 
 async def test_small_frames_that_ask_for_large_answers_take_no_small_parts() -> None:
     """They keep their room until their answers have some: 262 connections that read nothing had all small parts."""
-    frames = KeptFrames(100_000, 1_000_000, 100_000, FrameRoom(100_000))
+    frames = kept_frames_of(100_000, 1_000_000, 100_000, FrameRoom(100_000))
     data = wire.SessionRequest(describe=wire.Describe(queues=[b"q"], bindings=True)).SerializeToString()
     held = [(await frames.parsed(data, f"hostile {number}", 0, lambda _: None))[1] for number in range(100)]
     assert not frames.small.used_bytes and frames.reads._used_bytes
@@ -497,6 +510,33 @@ async def test_small_frames_that_ask_for_large_answers_take_no_small_parts() -> 
     await asyncio.wait(waiting)
     for one in (*held, kept):
         one.free()
+
+
+async def test_a_small_frame_that_is_large_as_parsed_takes_no_small_part() -> None:
+    """2 KiB of acks count as 140 KB: thirty connections had all small parts with a frame or two each."""
+    frames = kept_frames_of(1 << 20, 100_000, 1 << 20, FrameRoom(100_000))
+    acks = wire.Acks(acks=[wire.Ack(key=b"k", low=1, to=2, handles=[1])] * 150)
+    data = wire.SessionRequest(acks=acks).SerializeToString()
+    assert len(data) <= SMALL_FRAME_BYTES
+    frame, kept, _ = await frames.parsed(data, "hostile", 0, lambda _: None)
+    assert frame.bytes > SMALL_FRAME_KEPT_BYTES
+    assert (frames.small.used_bytes, frames.others._used_bytes) == (0, frame.bytes)
+    kept.free()
+
+
+async def test_a_look_takes_no_small_part_where_its_answer_has_no_room() -> None:
+    answers = AnswerRoom(1 << 30)
+    frames = KeptFrames(1 << 20, 1 << 20, 1 << 20, FrameRoom(100_000), answers)
+    look = wire.SessionRequest(describe=wire.Describe(queues=[b"q"])).SerializeToString()
+    held: list[Reservation] = []
+    for has_room in (True, False):
+        _, kept, _ = await frames.parsed(look, "a", 0, lambda _: None)
+        assert bool(frames.small.used_bytes) is has_room and bool(frames.reads._used_bytes) is not has_room
+        kept.free()
+        while answers.has_room_for_small:
+            answers.reserve(held.append, "hostile", SMALL_ANSWER_BYTES)
+    for one in held:
+        one.release()
 
 
 async def ask_for_many(frames: KeptFrames, data: bytes) -> None:

@@ -71,7 +71,9 @@ async def test_others_do_not_wait_for_ever_for_many_who_leave_few_answers_unread
 ) -> None:
     """480 sessions with 50 KB each filled the share, none of them was ever ended, and all others waited for ever."""
     monkeypatch.setattr(writers, "STALLED_SMALL_MS", 300, raising=False)
-    options = replace(OPTIONS, memory=replace(OPTIONS.memory, answers_bytes=2 * LARGE_ANSWER_BYTES))
+    options = replace(
+        OPTIONS, memory=replace(OPTIONS.memory, answers_bytes=2 * LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
+    )
     async with (
         running(tmp_path, options=options) as broker,
         served(broker, tmp_path) as address,
@@ -89,7 +91,7 @@ async def test_others_do_not_wait_for_ever_for_many_who_leave_few_answers_unread
         greedy = [await RawSession.open(SliceServiceStub(narrow)) for _ in range(SESSIONS)]
         for session in greedy:
             await session.write(wire.SessionRequest(pull=peek))
-        while broker.answers.share.free_bytes >= LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES:  # noqa: ASYNC110 - the node is doing it
+        while broker.answers.share.free_bytes >= LARGE_ANSWER_BYTES:  # noqa: ASYNC110 - the node is doing it
             await asyncio.sleep(0.005)
         assert (await stub.Pull(wire.PullRequest(pull=peek))).deliveries
         left = len(broker.writers) - 1

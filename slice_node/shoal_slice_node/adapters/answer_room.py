@@ -2,8 +2,8 @@
 
 Each request first reserves the largest possible size. Once the answer's real size is known, the reservation shrinks to
 it and lasts until the client has taken the answer. Connections take turns. A connection with an answer that is not
-taken comes after those that have none. Small answers have a line of their own, and some room that large ones leave
-free: a look at one queue does not wait for clients that read nothing.
+taken comes after those that have none. Small answers have some room of their own, and need not wait while there is some
+left: a look at one queue does not wait for clients that read no large answers.
 """
 
 from __future__ import annotations
@@ -33,53 +33,63 @@ def described_bytes(request: wire.Describe) -> int:
 
 
 class Reservation:
-    """Keeps the bytes reserved for one answer. `release` may be called more than once."""
+    """Keeps the bytes reserved for one answer. `is_small`: of the room for small answers. `release` may be called more
+    than once."""
 
-    __slots__ = ("_room", "_source", "bytes")
+    __slots__ = ("_is_small", "_room", "_source", "bytes")
 
-    def __init__(self, room: AnswerRoom, source: Hashable, size_bytes: int) -> None:
+    def __init__(self, room: AnswerRoom, source: Hashable, size_bytes: int, is_small: bool = False) -> None:
         self._room = room
         self._source = source
+        self._is_small = is_small
         self.bytes = size_bytes
 
     def settle(self, size_bytes: int) -> None:
         """Sets the reservation to the answer's real size."""
         if self.bytes:
             by_bytes, self.bytes = size_bytes - self.bytes, size_bytes
-            self._room.change(by_bytes)
+            self._room.change(by_bytes, self._is_small)
 
     def release(self) -> None:
         """Gives the reserved bytes back; called when the answer is taken or dropped."""
         if self.bytes:
             freed, self.bytes = self.bytes, 0
-            self._room.let_go(self._source, freed)
+            if self._is_small:
+                self._room.change(-freed, is_small=True)
+            else:
+                self._room.let_go(self._source, freed)
 
 
 class AnswerRoom:
     """Hands out reservations: first to sources that have none, then to the others; in turn within each group."""
 
     def __init__(self, limit_bytes: int) -> None:
-        self.share = Share("answers", max(limit_bytes, LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES))
+        self.share = Share("answers", max(limit_bytes - SMALL_ANSWERS_BYTES, LARGE_ANSWER_BYTES))
+        self._small = Share("small answers", SMALL_ANSWERS_BYTES)
         self._have_none: _Line = OrderedDict()
         self._have_some: _Line = OrderedDict()
-        """The requests of large answers that wait, by source: `_have_none` for sources without a reservation,
-        `_have_some` for the others."""
-        self._small: _Line = OrderedDict()
-        """Those of small answers, by source."""
+        """The requests that wait, by source: `_have_none` for sources without a reservation, `_have_some` for the
+        others."""
         self._held: Counter[Hashable] = Counter()
         self._admitting = False
 
     @property
     def waiting(self) -> int:
-        """Returns the number of sources that wait and have no reservation; and of those that wait for small answers."""
-        return len(self._have_none) + len(self._small)
+        """Returns the number of sources that wait and have no reservation."""
+        return len(self._have_none)
+
+    @property
+    def has_room_for_small(self) -> bool:
+        """Returns whether a small answer need not wait now."""
+        return self._small.free_bytes >= SMALL_ANSWER_BYTES
 
     def reserve(self, start: Start, source: Hashable, size_bytes: int = LARGE_ANSWER_BYTES) -> None:
         """Calls `start` as soon as there is room, which may be at once."""
-        if size_bytes <= SMALL_ANSWER_BYTES:
-            line = self._small
-        else:
-            line = self._have_some if self._held[source] else self._have_none
+        if size_bytes <= SMALL_ANSWER_BYTES and self.has_room_for_small:
+            self._small.hold(size_bytes)
+            start(Reservation(self, source, size_bytes, is_small=True))
+            return
+        line = self._have_some if self._held[source] else self._have_none
         line.setdefault(source, deque()).append((start, size_bytes))
         self._admit()
 
@@ -101,12 +111,14 @@ class AnswerRoom:
                 done.result().release()  # The reservation came, but the waiting task was cancelled before it resumed.
             raise
 
-    def change(self, by_bytes: int) -> None:
-        """Counts that answers hold `by_bytes` more, or less if it is negative."""
+    def change(self, by_bytes: int, is_small: bool = False) -> None:
+        """Counts that answers hold `by_bytes` more, or less if it is negative. `is_small`: in the room for small
+        ones."""
+        share = self._small if is_small else self.share
         if by_bytes >= 0:
-            self.share.hold(by_bytes)
+            share.hold(by_bytes)
         else:
-            self.share.let_go(-by_bytes)
+            share.let_go(-by_bytes)
             self._admit()
 
     def let_go(self, source: Hashable, freed_bytes: int) -> None:
@@ -125,27 +137,20 @@ class AnswerRoom:
             return
         self._admitting = True
         try:
-            while self._began_first(self._small, self._small, 0) or self._began_first(
-                self._have_none or self._have_some, self._have_some, SMALL_ANSWERS_BYTES
-            ):
-                pass
+            while line := self._have_none or self._have_some:
+                source = next(iter(line))
+                size_bytes = line[source][0][1]
+                if self.share.free_bytes < size_bytes:
+                    break
+                self._begin(line, source, size_bytes)
         finally:
             self._admitting = False
 
-    def _began_first(self, line: _Line, rest: _Line, leaves_bytes: int) -> bool:
-        """Starts the first request of `line`, if there is room for it and `leaves_bytes` besides; its source goes on in
-        `rest`. Returns whether it did."""
-        if not line:
-            return False
-        source, pieces = next(iter(line.items()))
-        start, size_bytes = pieces[0]
-        if self.share.free_bytes < size_bytes + leaves_bytes:
-            return False
-        del line[source]
-        pieces.popleft()
+    def _begin(self, line: _Line, source: Hashable, size_bytes: int) -> None:
+        pieces = line.pop(source)
+        start, _ = pieces.popleft()
         self._held[source] += 1
         if pieces:
-            rest[source] = pieces
+            self._have_some[source] = pieces
         self.share.hold(size_bytes)
         start(Reservation(self, source, size_bytes))
-        return True

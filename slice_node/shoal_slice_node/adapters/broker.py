@@ -85,7 +85,8 @@ class Broker:
         shares = DispatchShares(memory.deliveries_bytes, memory.attached_bytes, memory.owed_bytes)
         half, quarter = memory.pending_bytes // 2, memory.pending_bytes // 4
         self.large_frames = FrameRoom(half)
-        self.kept_frames = KeptFrames(quarter, quarter, half, self.large_frames)
+        self.answers = AnswerRoom(memory.answers_bytes)
+        self.kept_frames = KeptFrames(quarter, quarter, half, self.large_frames, self.answers)
         self.node = data.replica.lead(lead.epoch, steady_ms(), shares, self.large_frames.give)
         self.checkpoints.on_emptied = self.node.reclaims.note_keys
         self.node.watching.begin(secrets.randbits(63))
@@ -97,7 +98,6 @@ class Broker:
         self.dispatcher = self.node.dispatcher
         self.writers = Writers()
         self.write_turns = WriteTurns()
-        self.answers = AnswerRoom(memory.answers_bytes)
         self.journal_room = JournalRoom(self.journal, data.in_journal_thread)
         room = self.journal_room
         hooks = Hooks(

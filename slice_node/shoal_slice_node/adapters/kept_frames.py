@@ -21,11 +21,12 @@ from typing import Protocol
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.adapters.answer_room import described_bytes
+from shoal_slice_node.adapters.answer_room import AnswerRoom, described_bytes
 from shoal_slice_node.adapters.frame_room import FrameRoom
 from shoal_slice_node.adapters.limits import (
     SMALL_ANSWER_BYTES,
     SMALL_FRAME_BYTES,
+    SMALL_FRAME_KEPT_BYTES,
     SMALL_FRAMES_BYTES_MAX,
     SMALL_FRAMES_BYTES_MIN,
 )
@@ -176,12 +177,16 @@ class _Part:
 class KeptFrames:
     """Bounds the frames of all sessions that are parsed and wait. `reads`: pulls and describes, which may take
     `reads_bytes`; `others`: all others, which may take `others_bytes`; or there is one larger frame alone. `small`:
-    what connections may have besides, in all `small_bytes`. `large`: bounds large frames that are parsed."""
+    what connections may have besides, in all `small_bytes`. `large`: bounds large frames that are parsed. `answers`:
+    where pulls and describes wait for room for their answers."""
 
-    def __init__(self, small_bytes: int, reads_bytes: int, others_bytes: int, large: FrameRoom) -> None:
+    def __init__(
+        self, small_bytes: int, reads_bytes: int, others_bytes: int, large: FrameRoom, answers: AnswerRoom
+    ) -> None:
         self.small = SmallFrames(small_bytes)
         self.reads, self.others = FrameRoom(reads_bytes), FrameRoom(others_bytes)
         self._large = large
+        self._answers = answers
 
     async def parsed(
         self, data: bytes, connection: Hashable, large_bytes: int, step_ended: Callable[[float], None]
@@ -194,7 +199,11 @@ class KeptFrames:
         """
         room = self.reads if is_read(data) else self.others
         if len(data) <= SMALL_FRAME_BYTES and (small := await self._small_parsed(data, room, connection)) is not None:
-            return small
+            frame, kept, began = small
+            kept = kept or _kept_now(room, frame)
+            if kept is not None:
+                return frame, kept, began
+            del frame, small
         kept = await _most(room, data, connection) if room.crowded else None
         while True:
             try:
@@ -219,8 +228,9 @@ class KeptFrames:
 
     async def _small_parsed(
         self, data: bytes, room: FrameRoom, connection: Hashable
-    ) -> tuple[Frame, Kept, float] | None:
-        """Parses a small frame that may have room in its connection's part. None: it may not."""
+    ) -> tuple[Frame, Kept | None, float] | None:
+        """Parses a small frame that may have room in its connection's part. Returns it, what keeps its room, and when
+        it began to parse. None: it may have none, or, as parsed, is not small."""
         if room is self.others:
             await self.small.turn(connection)
         try:
@@ -228,11 +238,17 @@ class KeptFrames:
                 return None
             began = time.perf_counter()
             frame = parse_frame(data)
-            if room is self.reads and not _is_small_look(frame):
-                return None
+            if frame.bytes > SMALL_FRAME_KEPT_BYTES or (room is self.reads and not self._is_small_look(frame)):
+                return frame, None, began
             return frame, self.small.kept(connection, frame.bytes), began
         finally:
             self.small.end_turn(connection)
+
+    def _is_small_look(self, frame: Frame) -> bool:
+        """Returns whether the frame is a describe whose answer is small and has room: it keeps its own for a moment
+        only."""
+        is_small = frame.kind == "describe" and described_bytes(frame.request.describe) <= SMALL_ANSWER_BYTES
+        return is_small and self._answers.has_room_for_small
 
     def _parsed_or_free(self, data: bytes, large_bytes: int) -> Frame:
         try:
@@ -241,12 +257,6 @@ class KeptFrames:
             if large_bytes:
                 self._large.give(large_bytes)
             raise
-
-
-def _is_small_look(frame: Frame) -> bool:
-    """Returns whether the frame is a describe whose answer is small: these wait for no others, so it keeps its room for
-    a moment only."""
-    return frame.kind == "describe" and described_bytes(frame.request.describe) <= SMALL_ANSWER_BYTES
 
 
 def _kept_now(room: FrameRoom, frame: Frame) -> Kept | None:

@@ -134,11 +134,12 @@ PENDING_BYTES_DEFAULT: Final = 48 << 20
 """Bytes of frames and unary requests that are read and not yet applied, in all; used where no memory plan sets it."""
 
 SMALL_FRAME_BYTES: Final = 2048
+SMALL_FRAME_KEPT_BYTES: Final = 8 << 10
 SMALL_FRAMES_BYTES_MAX: Final = 256 << 10
 SMALL_FRAMES_BYTES_MIN: Final = 16 << 10
-"""What is a small frame, and how much of them, as parsed, a connection may have beside the room of all frames: some
-hundred publishes or acks; some six once such parts use half of what they may take together. 20 publishers of 1,000
-messages a frame made the small frames of others wait for seconds."""
+"""What is a small frame, as it came and as parsed; and how much of them, as parsed, a connection may have beside the
+room of all frames: some hundred publishes; some six once such parts use half of what they may take together. 20
+publishers of 1,000 messages a frame made the small frames of others wait for seconds."""
 
 UNPARSED_FACTOR: Final = 4
 """Large frames that were read wait for room before they are parsed. This many times that room may wait. If more waits,
@@ -237,8 +238,8 @@ LARGE_ANSWER_BYTES: Final = PULL_BYTES_MAX + CHUNK_BYTES_MAX + (512 << 10)
 
 SMALL_ANSWER_BYTES: Final = 16 << 10
 SMALL_ANSWERS_BYTES: Final = 512 << 10
-"""What is a small answer: some thirty queues or keys without their bindings; and the room that large ones leave to
-these."""
+"""What is a small answer: some thirty queues or keys without their bindings; and how much of the answers' memory is for
+these alone."""
 
 DESCRIBED_BYTES_MAX: Final = 512
 """Bytes of the description of one queue or key without its bindings: a name and numbers."""

@@ -24,7 +24,6 @@ from shoal_slice_node.adapters.limits import (
     SERVED_STREAMS_PER_LOOK,
     SESSIONS_ENDED_PER_LOOK,
     SILENT_SESSION_MS,
-    SMALL_ANSWERS_BYTES,
     STALLED_CROWDED_MS,
     STALLED_SESSION_MS,
     STEP_WATCH_MS,
@@ -102,7 +101,7 @@ class Watchman:
         """Ends watches and sessions that do not read their answers while others wait for room: first watches, then
         sessions that hold much, then those that each hold little, but too much together."""
         waiting = self._answers.waiting
-        share, needed_bytes = self._answers.share, LARGE_ANSWER_BYTES * max(1, waiting) + SMALL_ANSWERS_BYTES
+        share, needed_bytes = self._answers.share, LARGE_ANSWER_BYTES * max(1, waiting)
         for_ms = STALLED_CROWDED_MS if waiting else STALLED_SESSION_MS
         if waiting:
             freed_bytes = self._watch_writes.end_stalled(share, needed_bytes, for_ms)
