@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
+from typing import Final
 
 from shoal.attach_calls import AttachCalls, Detaching
 from shoal.attachments import Attachments
@@ -78,6 +79,9 @@ class Inbox:
         self._turn = 0
         self._takers: set[asyncio.Task[object]] = set()
         """Where it is not known what is unacked: the tasks that have taken a message, and asked for none since."""
+        self._one_taken = False
+        """The same of a message that was taken by a task in which nothing but `get` runs, as `asyncio.wait_for` makes
+        them: who has it is not known; True until the next call."""
         telling, wake = routing.telling, self._buffer.changed.set
         self._dropped = DroppedQueues(self._queues, self._home_of, telling, wake, bool(queues))
         self._lost = LostQueues(
@@ -176,11 +180,14 @@ class Inbox:
 
     def _takes(self) -> None:
         task = asyncio.current_task()
-        if task is not None and task not in self._takers:
+        if task is None or getattr(task.get_coro(), "cr_code", None) in _CALLS:
+            self._one_taken = True
+        elif task not in self._takers:
             self._takers.add(task)
             task.add_done_callback(self._takers.discard)
 
     def _asks(self) -> None:
+        self._one_taken = False
         task = asyncio.current_task()
         if task in self._takers:
             self._takers.discard(task)
@@ -282,7 +289,9 @@ class Inbox:
         The program gets what this inbox holds already; then iterations end, and `get` raises Unavailable. This returns
         when all of it is acked and the slices have the acks. What comes meanwhile is given back, and what was not
         taken by then. Call it from another task than those that take messages. With `drop_repeats=False` it is not
-        known what is unacked: it waits until each task that took a message has ended, or asked for another one.
+        known what is unacked: it waits until each task that took a message has ended, or asked for another one. Of a
+        message that was taken in a task of its own (`asyncio.wait_for(inbox.get(), ...)`, `create_task(inbox.get())`)
+        it waits for the next call.
 
         Raises DeadlineExceeded if messages are unacked at the deadline (they are given again), and what `flush` raises;
         the inbox is closed all the same, also if this is cancelled. Raises Unavailable if the inbox is not open.
@@ -321,7 +330,7 @@ class Inbox:
     async def _done(self, deadline: float) -> None:
         """Waits until the program has acked all that it was handed out. Raises DeadlineExceeded."""
         while not self._closed:
-            if not self._takers and not next(self._unacked(), 0):
+            if not (self._takers or self._one_taken or next(self._unacked(), 0)):
                 self._buffer.tell_gaps()  # Perhaps the program asks for nothing more, and would not come to them.
                 if not self._buffer:
                     return
@@ -335,7 +344,7 @@ class Inbox:
             many = sum(self._unacked())
             what = f"{many:,} messages are unacked at the deadline, and are given again"
         else:
-            many = len(self._takers)
+            many = len(self._takers) + self._one_taken
             what = f"{many:,} tasks have not asked for another message at the deadline; what they have unacked"
             what += ", and what no task took, is given again"
         return DeadlineExceeded(f"drain of an inbox: {what}", subject="inbox", value=many)
@@ -557,3 +566,7 @@ class Inbox:
             part.closed = True
             part.attachments.fail(Unavailable("the inbox was closed meanwhile", subject="inbox"))
             part.session.close_soon()
+
+
+_CALLS: Final = (Inbox.get.__code__, Inbox.__anext__.__code__)
+"""What a task runs that was made of such a call alone."""

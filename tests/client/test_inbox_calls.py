@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 
@@ -317,6 +318,42 @@ async def test_a_drain_without_knowledge_of_acks_ends(ending: str) -> None:
             may_end.set()
             await working
         assert (await broker.describe("queue")).messages == 1
+
+
+@pytest.mark.parametrize("way", ["wait_for", "task", "anext"])
+async def test_a_drain_without_knowledge_of_acks_waits_for_who_took_a_message_in_a_task_of_its_own(way: str) -> None:
+    """`wait_for`, and waiting for a message or a stop, take it in a task that ends with it."""
+    async with asyncio.timeout(WAIT_S), FakeCluster().connect() as broker:
+        await bound(broker, "queue", "key", b"1")
+        async with broker.consume("queue", drop_repeats=False) as inbox:
+            may_end, took = asyncio.Event(), asyncio.Event()
+
+            async def next_one() -> shoal.Message:
+                if way == "wait_for":
+                    return await asyncio.wait_for(asyncio.ensure_future(inbox.get()), 20)
+                if way == "anext":
+                    return await asyncio.ensure_future(inbox.__anext__())
+                task = asyncio.create_task(inbox.get())
+                await asyncio.wait([task])
+                return task.result()
+
+            async def work() -> None:
+                with contextlib.suppress(shoal.Unavailable, StopAsyncIteration):
+                    while True:
+                        message = await next_one()
+                        took.set()
+                        await may_end.wait()
+                        await message.ack()
+
+            working = asyncio.ensure_future(work())
+            await took.wait()
+            drained = asyncio.ensure_future(inbox.drain())
+            await asyncio.sleep(0.2)
+            assert not drained.done()
+            may_end.set()
+            await drained
+            await working
+        assert (await broker.describe("queue")).messages == 0
 
 
 async def test_a_drain_ends_at_its_deadline_and_says_how_much_is_left() -> None:
