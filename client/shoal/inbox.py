@@ -188,6 +188,9 @@ class Inbox:
 
     def _asks(self) -> None:
         self._one_taken = False
+        self._takes_no_more()
+
+    def _takes_no_more(self) -> None:
         task = asyncio.current_task()
         if task in self._takers:
             self._takers.discard(task)
@@ -299,7 +302,7 @@ class Inbox:
         deadline = self._deadline(deadline_s)
         self._check_open()
         self._draining = True
-        self._asks()
+        self._takes_no_more()
         self._stop()
         self._buffer.end()
         try:

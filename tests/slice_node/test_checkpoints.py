@@ -9,12 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from shoal_contract.errors import ResourceExhausted
+from shoal_contract.errors import ResourceExhausted, Unavailable
 from shoal_slice_node.adapters import checkpoints as checkpoints_module
 from shoal_slice_node.adapters.checkpoints import Checkpoints
 from shoal_slice_node.adapters.limits import (
     CHECKPOINT_RETRY_MS,
     CHECKPOINT_RETRY_MS_MAX,
+    DELTA_FREEING_FACTOR,
     DELTA_ROWS_MAX,
     DELTA_STALL_FACTOR,
     DELTA_TROUBLE_FACTOR,
@@ -135,7 +136,8 @@ async def test_on_a_full_disk_tries_become_rare_and_the_next_one_comes_with_the_
     running = asyncio.create_task(checkpoints.run())
     try:
         store.state.lsn = 1
-        await asyncio.wait_for(checkpoints.reach(1, checkpoints.consider), 30)
+        checkpoints.consider()
+        await asyncio.wait_for(checkpoints.hold(), 30)
         assert journal.left[0] > 7_000_000 and journal.left[-1] == 0, "the next segment leaves it its room"
         pauses = [later - earlier for earlier, later in pairwise(store.tries)]
         assert pauses[:6] == [1_000, 2_000, 4_000, 8_000, 16_000, CHECKPOINT_RETRY_MS_MAX]
@@ -171,6 +173,33 @@ async def test_what_is_frozen_counts_where_changes_are_refused(monkeypatch: pyte
     store.delta_rows -= 1
     assert checkpoints.refusal == ""
     assert checkpoints.throttle() is None
+
+
+async def test_while_checkpoints_fail_nothing_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drops were taken without a bound, until nothing was applied any more, and nothing answered."""
+    store = FullStore(Clock(monkeypatch), room_at_ms=1 << 40)
+    store.delta_rows, store.state.lsn = DELTA_ROWS_MAX, 1
+    freezing = Freezing(store.state, store, FREEZE_LIMITS)
+    checkpoints = Checkpoints(
+        cast(Store, store), cast(Journal, FakeJournal()), store.state, freezing, lambda _: asyncio.Future()
+    )
+    checkpoints.consider()
+    store.frozen_rows = DELTA_ROWS_MAX
+    store.delta_rows = DELTA_STALL_FACTOR * DELTA_ROWS_MAX
+    throttled = checkpoints.throttle()
+    assert throttled is not None, "a checkpoint is under way, as far as known"
+    with pytest.raises(Unavailable, match="no checkpoint can be written now: no disk space"):
+        running = asyncio.create_task(checkpoints.run())
+        try:
+            await asyncio.wait_for(checkpoints.reach(1, lambda: None), 5)
+        finally:
+            running.cancel()
+    assert throttled.done() and checkpoints.throttle() is None
+    assert checkpoints.refusal and checkpoints.freeing_refusal
+    store.delta_rows = DELTA_FREEING_FACTOR * DELTA_ROWS_MAX - 1
+    assert checkpoints.refusal and not checkpoints.freeing_refusal
+    store.delta_rows = 2 * DELTA_STALL_FACTOR * DELTA_ROWS_MAX
+    assert checkpoints.throttle() is not None
 
 
 async def test_what_a_start_could_not_write_is_written_by_the_first_checkpoint() -> None:

@@ -153,6 +153,44 @@ async def test_a_node_whose_store_has_no_room_starts_however_often_it_ended(tmp_
         assert check_path(data).sound
 
 
+async def test_a_node_whose_store_has_no_room_answers_however_many_drops_come(tmp_path: Path) -> None:
+    """They are taken, as they free room, but have rows of their own: in the end all calls waited for a checkpoint."""
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    with small_disk(data / "store", 30) as disk:
+        disk.chmod(0o700)
+        node = await NodeProcess.start(data, "--delta-rows", "10")
+        async with node.stub() as stub:
+            for number in range(200):
+                await stub.Declare(wire.DeclareRequest(queue=b"q%d" % number))
+        filler = fill(disk)
+        dropped = 0
+        for _ in range(3):
+            async with node.stub() as stub, asyncio.timeout(WAIT_S):
+                with pytest.raises(grpc.aio.AioRpcError, match="checkpoints fail, and"):
+                    for _ in range(200):
+                        await stub.Publish(wire.PublishRequest(key=b"@q199", chunk=Chunk(bodies=[bytes(30_000)])))
+                with pytest.raises(grpc.aio.AioRpcError, match="checkpoints fail, and"):
+                    for _ in range(150):
+                        await stub.Drop(wire.DropRequest(queue=b"q%d" % dropped))
+                        dropped += 1
+                described = await stub.Describe(wire.DescribeRequest(describe=wire.Describe(queues=[b"q199"])))
+                assert described.description.queues[0].exists
+            await node.kill()
+            node = await NodeProcess.start(data, "--delta-rows", "10")
+        assert dropped >= 5
+        filler.unlink()
+        async with node.stub() as stub, asyncio.timeout(WAIT_S):
+            while dropped < 199:
+                try:
+                    await stub.Drop(wire.DropRequest(queue=b"q%d" % dropped))
+                    dropped += 1
+                except grpc.aio.AioRpcError:
+                    await asyncio.sleep(0.1)
+        assert await node.stop() == 0
+        assert check_path(data).sound
+
+
 async def test_a_disk_with_no_room_at_all_is_no_damage(tmp_path: Path) -> None:
     with small_disk(tmp_path / "data", 200) as disk:
         async with troubled(tmp_path, "--delta-rows", "10") as found:

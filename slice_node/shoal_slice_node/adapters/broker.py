@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from shoal_contract.errors import Fenced, ResourceExhausted, ShoalError
+from shoal_contract.errors import Fenced, ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_runtime.places import Places
 from shoal_runtime.process_memory import own_bytes
@@ -177,8 +177,9 @@ class Broker:
             )
 
     def check_takes_changes(self, frees: bool = False) -> None:
-        """Raises ResourceExhausted while no change could ever become a checkpoint, unless it `frees` room."""
-        refusal = "" if frees else self.checkpoints.refusal
+        """Raises ResourceExhausted while no change could ever become a checkpoint. `frees`: it frees room, so more of
+        it are taken."""
+        refusal = self.checkpoints.freeing_refusal if frees else self.checkpoints.refusal
         if refusal:
             raise ResourceExhausted(f"this slice takes no changes now: {refusal}", subject="checkpoint")
 
@@ -279,9 +280,11 @@ class Broker:
                 await self.checkpointed()
         except TimeoutError:
             _log.info("the checkpoint ahead of the stop took longer than %g s: the stop goes on without it", within_s)
+        except Unavailable as error:
+            _log.warning("the stop goes on without a checkpoint ahead of it: %s", error)
 
     async def checkpointed(self) -> None:
-        """Waits until the store has everything that is applied now."""
+        """Waits until the store has everything that is applied now. Raises Unavailable if a checkpoint fails."""
         await self.checkpoints.reach(self.node.commit.applied_lsn, self.start_due_work)
 
     async def settled_acks(self) -> ShoalError | None:

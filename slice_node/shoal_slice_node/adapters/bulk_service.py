@@ -95,7 +95,7 @@ class BulkService:
         self, mode: str, patience: ClientPatience, context: Context
     ) -> AsyncIterator[tuple[Snapshot, Turn]]:
         """Opens a snapshot of everything that is applied when its turn comes. Raises ResourceExhausted where too many
-        wait."""
+        wait, Unavailable if no checkpoint can be written."""
         async with patience.places.place(context.peer()):
             await self._broker.checkpointed()
             snapshot = await Snapshot.start(self._store_folder, mode)

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from shoal_contract.errors import Corrupt, ResourceExhausted, ShoalError
+from shoal_contract.errors import Corrupt, ResourceExhausted, ShoalError, Unavailable
 from shoal_slice_node.adapters.archiving import Archiving
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.commit_loop import JournalThread
@@ -20,6 +20,7 @@ from shoal_slice_node.adapters.limits import (
     CHECKPOINT_RETRY_MS,
     CHECKPOINT_RETRY_MS_MAX,
     DELTA_BYTES_MAX,
+    DELTA_FREEING_FACTOR,
     DELTA_STALL_FACTOR,
     DELTA_TROUBLE_FACTOR,
     IMPORT_STALL_FACTOR,
@@ -78,9 +79,11 @@ class Checkpoints:
             self._frozen.set()
 
     def throttle(self) -> asyncio.Future[None] | None:
-        """Returns a future to wait for before more changes are applied, if the checkpointer is far behind; else
-        None."""
-        return self._next_end() if self._behind(DELTA_STALL_FACTOR) else None
+        """Returns a future to wait for before more changes are applied, if the checkpointer is far behind; else None.
+        While checkpoints fail, changes are refused long before, and what the node itself does goes on up to twice as
+        many: while it waits, nothing is answered."""
+        factor = 2 * DELTA_STALL_FACTOR if self.problem else DELTA_STALL_FACTOR
+        return self._next_end() if self._behind(factor) else None
 
     @property
     def trouble(self) -> str:
@@ -89,11 +92,17 @@ class Checkpoints:
 
     @property
     def refusal(self) -> str:
-        """Says why no more changes may be taken: checkpoints fail, and memory would not hold the changes that wait for
-        them. "": nothing is wrong."""
-        if self.problem and (
-            self._behind(DELTA_TROUBLE_FACTOR) or self._freezing.is_large(DELTA_TROUBLE_FACTOR + 1, with_frozen=True)
-        ):
+        """Says why no more changes may be taken, but for those that free room: checkpoints fail, and memory would not
+        hold the changes that wait for them. "": nothing is wrong."""
+        return self._too_many(DELTA_TROUBLE_FACTOR)
+
+    @property
+    def freeing_refusal(self) -> str:
+        """Says why not even changes that free room may be taken: their rows wait for a checkpoint, too."""
+        return self._too_many(DELTA_FREEING_FACTOR)
+
+    def _too_many(self, factor: int) -> str:
+        if self.problem and (self._behind(factor) or self._freezing.is_large(factor + 1, with_frozen=True)):
             waiting = self._store.delta_rows + self._store.frozen_rows
             return f"checkpoints fail, and {waiting} changes wait for one: {self.problem}"
         return ""
@@ -111,18 +120,21 @@ class Checkpoints:
         return self._freezing.is_large(factor) or store.delta_bytes * DELTA_STALL_FACTOR >= share * factor
 
     def _next_end(self) -> asyncio.Future[None]:
-        """Returns a future that is done when the next checkpoint is, or when the frozen delta has melted."""
+        """Returns a future that is done when the next checkpoint is, or fails, or when the frozen delta has melted."""
         if self._freed is None or self._freed.done():
             self._freed = asyncio.get_running_loop().create_future()
         return asyncio.shield(self._freed)
 
     async def reach(self, lsn: int, consider: Callable[[], None]) -> None:
         """Waits until the store has everything up to `lsn`, which must be applied already. The callback `consider`
-        calls the method `consider` as soon as no record is applied in part."""
+        calls the method `consider` as soon as no record is applied in part. Raises Unavailable if a checkpoint fails
+        meanwhile: the next one may come long after."""
         self._freezing.want(lsn)
         while self._store.checkpoint_lsn < lsn:
             consider()
             await self._next_end()
+            if self.problem and self._store.checkpoint_lsn < lsn:
+                raise Unavailable(f"no checkpoint can be written now: {self.problem}", subject="checkpoint")
 
     async def run(self) -> None:
         """Writes each frozen delta, until it is cancelled. Raises Corrupt."""
@@ -147,6 +159,7 @@ class Checkpoints:
                         *(error, CHECKPOINT_RETRY_MS_MAX // 1000),
                     )
                 self.problem = error.message
+                self._wake_waiting()  # They need not wait for one that fails.
                 if isinstance(error, ResourceExhausted):  # Else the next segment takes what the checkpoint waits for.
                     self._journal.next_segment.leave_bytes = self._store.frozen_bytes + STORE_GROWTH_BYTES
             if await self._pause():
@@ -170,6 +183,9 @@ class Checkpoints:
         """Lets those go on that wait until nothing is frozen."""
         if not self._store.freezing:  # The next delta may have been frozen while the journal was released.
             self._caught_up.set()
+        self._wake_waiting()
+
+    def _wake_waiting(self) -> None:
         if self._freed is not None and not self._freed.done():
             self._freed.set_result(None)
 

@@ -336,6 +336,9 @@ DELTA_TROUBLE_FACTOR: Final = 4
 applying has not begun to wait then. A start may find as much in the journal, and freezes all of it: then they are
 refused at once, so that restarts do not make it grow."""
 
+DELTA_FREEING_FACTOR: Final = 6
+"""The same for changes that free room: a drop's rows wait for a checkpoint, too."""
+
 FOLLOWED_RECORDS: Final = 1_000
 """Records that are read from the journal at a time, to be applied by a follower."""
 

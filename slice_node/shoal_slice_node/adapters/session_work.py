@@ -114,6 +114,7 @@ class SessionWork:
 
     def _acks(self, sequence: int, acks: wire.Acks, answer: Callable[[wire.Answer], None], kept: Kept) -> None:
         broker = self._broker
+        broker.check_takes_changes(frees=True)
         unacked: list[int] | None = [] if acks.tell_unacked else None
 
         def flushed(error: ShoalError | None) -> None:

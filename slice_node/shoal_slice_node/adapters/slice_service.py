@@ -162,6 +162,7 @@ class SliceService:
     async def ack(self, request: wire.AckRequest, call: Call) -> wire.AckResponse:
         acks = _of_queues(request.acks)
         source, node = Source(call.peer, "unary acks"), self._broker.node
+        self._broker.check_takes_changes(frees=True)
         await self._taken(lambda done: node_requests.take_acks(node, source, self._session, acks, done, everyone=True))
         failure = await self._broker.settled_acks()
         if failure is not None:
