@@ -11,8 +11,8 @@ from collections import deque
 from collections.abc import Container, Iterator, Mapping, Sequence
 from itertools import count, islice
 from math import inf
-from typing import NamedTuple
 
+from shoal.core.returning import Returning
 from shoal.gaps import GapNews, OnGap
 from shoal.limits import GIVEN_BACK_PER_TURN, INBOX_EXCESS_BYTES, RETURNING_MAX
 from shoal.messages import Delivery
@@ -21,13 +21,6 @@ Pair = tuple[int, bytes]
 """A handle, and a key."""
 _Held = tuple[Delivery | GapNews, int, float]
 """A delivery, or a gap, its size in bytes, and when it came, by the event loop's clock."""
-
-
-class _Returning(NamedTuple):
-    """Describes the messages of one key that are on their way back: offsets `first` <= offset < `end`."""
-
-    first: int
-    end: int
 
 
 class InboxBuffer:
@@ -56,10 +49,9 @@ class InboxBuffer:
         bound for these calls."""
         self._waiting: list[Delivery | GapNews] = []
         """What waits in `put` for room: one of each slice at most."""
-        self._returning: dict[Pair, _Returning] = {}
+        self._returning: dict[Pair, Returning] = {}
         """What messages are on their way back; the oldest first, at most RETURNING_MAX. What comes of the same
-        meanwhile, and is behind them, would overtake them, so it goes back, too. The slice gives the first of them
-        again first: as soon as one comes again, those before it are gone, or others have them."""
+        meanwhile, and is behind them, would overtake them, so it goes back, too."""
         self._room = asyncio.Event()
         self._ending = False
         self._closed = False
@@ -133,7 +125,7 @@ class InboxBuffer:
         if not self._deliveries or self._oldest_s > now_s - shortest_s:
             return
         kept: deque[_Held] = deque()
-        given: dict[Pair, tuple[int, int]] = {}
+        given: set[Pair] = set()
         for held in self._deliveries:
             delivery, size_bytes, came_s = held
             if isinstance(delivery, GapNews) or delivery.live:
@@ -145,17 +137,16 @@ class InboxBuffer:
                 kept.append(held)
                 continue
             for one in old:
-                first, _ = given.get((one, key), (delivery.first, 0))
-                given[one, key] = first, delivery.end
+                if (one, key) not in given:
+                    given.add((one, key))
+                    self._returning[one, key] = self._returning.pop((one, key), Returning())
+                self._returning[one, key].add(delivery.first, delivery.end)
             self.bytes -= size_bytes
             if delivery.leave_out(old):
                 kept.append((delivery, delivery.size_bytes, came_s))
                 self.bytes += delivery.size_bytes
         self._deliveries = kept
         self._oldest_s = min((came_s for _, _, came_s in kept), default=inf)
-        for pair, (first, end) in given.items():
-            earlier = self._returning.pop(pair, _Returning(first, end))
-            self._returning[pair] = _Returning(min(first, earlier.first), max(end, earlier.end))
         for pair in list(islice(self._returning, max(0, len(self._returning) - RETURNING_MAX))):
             del self._returning[pair]
         self._room.set()
@@ -168,14 +159,13 @@ class InboxBuffer:
         behind: set[int] = set()
         for handle in delivery.handles:
             pair = handle, delivery.key_bytes
-            awaited = self._returning.get(pair)
-            if awaited is None:
+            returning = self._returning.get(pair)
+            if returning is None or returning.is_before(delivery.end):
                 continue
-            if delivery.first >= awaited.end:
-                behind.add(handle)
-                self._returning[pair] = awaited._replace(end=delivery.end)
-            elif delivery.end > awaited.first:
+            if returning.is_over(delivery.first, delivery.end):
                 del self._returning[pair]
+            else:
+                behind.add(handle)
         return not behind or delivery.leave_out(behind)
 
     async def give_all_back(self) -> None:

@@ -270,15 +270,38 @@ async def test_a_nacked_message_that_comes_again_lets_nothing_overtake_what_was_
     assert await taken(buffer, 4, 5, 6, 7, 8, 9) == [4, 5, 6, 7, 8, 9]
 
 
-async def test_what_goes_back_goes_back_once_where_those_before_it_do_not_come_again() -> None:
+async def test_where_those_before_do_not_come_again_the_rest_goes_back_a_few_times_only() -> None:
     """They had expired, or others had them: all that came of the key went to and fro until a time was over."""
     buffer = await given_back(4, 5, 6)
-    assert await taken(buffer, 7, 8, 9) == []
+    for _ in range(3):
+        assert await taken(buffer, 7, 8, 9) == []
     assert await taken(buffer, 7, 8, 9, 10) == [7, 8, 9, 10]
     buffer = await given_back(4, 5, 6)
-    assert await taken(buffer, 6, 7) == [6, 7], "the others are gone"
+    rounds = [await taken(buffer, 6, 7) for _ in range(3)]
+    assert rounds == [[], [], [6, 7]], "the others are gone"
     buffer = await given_back(4, 5, 6)
-    assert await taken(buffer, 50) == [] and await taken(buffer, 50, 51) == [50, 51]
+    came = [await taken(buffer, offset, offset + 1) for offset in range(50, 150)]
+    assert came.count([]) == 100, "never twice the same"
+    shrinking = [await taken(buffer, *range(first, 150)) for first in range(50, 60)]
+    assert shrinking[0] == [] and shrinking[-1] == [*range(59, 150)], "others take the first each time"
+
+
+async def test_what_comes_for_the_first_time_is_not_taken_for_what_comes_again() -> None:
+    """The slice took back what it had not sent yet, so what was given back has a hole."""
+    buffer = await given_back(*range(10, 20))
+    assert await taken(buffer, 30, 20, 21) == []
+    assert await taken(buffer, *range(10, 22), 30) == [*range(10, 22), 30]
+    buffer = await given_back(10, 11, 15)
+    assert await taken(buffer, 12, 9, 20) == [9]
+    assert await taken(buffer, 10, 11, 12, 13, 15, 20) == [10, 11, 12, 13, 15, 20]
+
+
+async def test_a_copy_of_what_went_back_before_overtakes_nothing() -> None:
+    """An ack timeout ended while it was on its way, so it came twice: the first copy went back, the second came before
+    all that went back before it."""
+    buffer = await given_back(44, 45, 46)
+    assert await taken(buffer, 134, 47, 135, 136, 135, 136) == []
+    assert await taken(buffer, 44, 45, 46, 47, 134, 135, 136) == [44, 45, 46, 47, 134, 135, 136]
 
 
 async def test_only_the_queue_whose_messages_are_on_their_way_back_waits_for_them() -> None:
