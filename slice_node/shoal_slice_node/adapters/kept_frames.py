@@ -27,8 +27,8 @@ from shoal_slice_node.adapters.limits import (
     SMALL_ANSWER_BYTES,
     SMALL_FRAME_BYTES,
     SMALL_FRAME_KEPT_BYTES,
-    SMALL_FRAMES_BYTES_MAX,
     SMALL_FRAMES_BYTES_MIN,
+    SMALL_FRAMES_PART,
 )
 from shoal_slice_node.core.checking.session_frames import (
     is_read,
@@ -92,9 +92,8 @@ class Frame:
 class SmallFrames:
     """Keeps how much of its own part each connection uses: small frames need no turn among the frames of others, so
     that sessions with small ones do not wait behind publishers of many large ones. `limit_bytes`: what all parts may
-    take together, since a client may open any number of connections. Once half of it is used, a part is
-    SMALL_FRAMES_BYTES_MIN, not SMALL_FRAMES_BYTES_MAX: so few connections leave others theirs. The last frame of a part
-    may exceed it."""
+    take together, since a client may open any number of connections. A part shrinks with what is free of it, so that
+    few connections leave others theirs. The last frame of a part may exceed it."""
 
     def __init__(self, limit_bytes: int) -> None:
         self.used_bytes = 0
@@ -149,9 +148,8 @@ class SmallFrames:
 
     def is_used_up(self, connection: Hashable) -> bool:
         """Returns whether the connection's part is used up."""
-        is_half_used = 2 * self.used_bytes >= self._limit_bytes
-        part_bytes = SMALL_FRAMES_BYTES_MIN if is_half_used else SMALL_FRAMES_BYTES_MAX
-        return self._used.get(connection, 0) >= part_bytes
+        part_bytes = (self._limit_bytes - self.used_bytes) // SMALL_FRAMES_PART
+        return self._used.get(connection, 0) >= max(SMALL_FRAMES_BYTES_MIN, part_bytes)
 
 
 class _Part:

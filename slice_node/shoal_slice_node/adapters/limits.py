@@ -135,11 +135,12 @@ PENDING_BYTES_DEFAULT: Final = 48 << 20
 
 SMALL_FRAME_BYTES: Final = 2048
 SMALL_FRAME_KEPT_BYTES: Final = 8 << 10
-SMALL_FRAMES_BYTES_MAX: Final = 256 << 10
+SMALL_FRAMES_PART: Final = 8
 SMALL_FRAMES_BYTES_MIN: Final = 16 << 10
 """What is a small frame, as it came and as parsed; and how much of them, as parsed, a connection may have beside the
-room of all frames: some hundred publishes; some six once such parts use half of what they may take together. 20
-publishers of 1,000 messages a frame made the small frames of others wait for seconds."""
+room of all frames: this part of what is free for small ones (some two hundred publishes where memory is least and
+nobody else has any), and at least so many bytes (some six). 20 publishers of 1,000 messages a frame made the small
+frames of others wait for seconds."""
 
 UNPARSED_FACTOR: Final = 4
 """Large frames that were read wait for room before they are parsed. This many times that room may wait. If more waits,

@@ -148,6 +148,13 @@ def _is_oversized(store: Store, freezing: Freezing) -> bool:
     return not store.freezing and freezing.is_large(DELTA_STALL_FACTOR)
 
 
+async def _bound(store: Store, freezing: Freezing) -> None:
+    """Writes what is frozen before the delta over it grows without bound: a journal may be longer than what a running
+    node takes, as one that is replayed without its store. Raises what the checkpoint raises."""
+    if store.freezing and freezing.is_large(2 * DELTA_STALL_FACTOR):
+        await store.checkpoint()
+
+
 async def _checkpoint(store: Store) -> None:
     """Writes the frozen delta. Tries again once, since a checkpointer may be killed; then it stays frozen, and the
     node's checkpoints try it. Raises Corrupt."""
@@ -173,6 +180,7 @@ async def _replay(replica: Replica, store: Store, journal: Journal, freezing: Fr
             if replica.may_stop_within(record) and _is_oversized(store, freezing):
                 freezing.freeze(replica.save_part())
                 await _checkpoint(store)
+            await _bound(store, freezing)
         replayed += 1
         if effects.set_aside:
             _log.warning(
@@ -182,6 +190,7 @@ async def _replay(replica: Replica, store: Store, journal: Journal, freezing: Fr
         if _is_oversized(store, freezing):
             freezing.freeze()
             await _checkpoint(store)
+        await _bound(store, freezing)
         if time.perf_counter() - turn_began > LOOP_SLICE_MS / 1000:
             await asyncio.sleep(0)
             turn_began = time.perf_counter()
