@@ -73,8 +73,7 @@ class InboxSlice(Consumer):
         self._ended_in: dict[int, int] = {}
         """Handle -> number of the era that began when a life of its queue ended."""
         self._any_detached = False
-        self._ack_error: ShoalError | None = None
-        """The error with which the slice refused acks, until a flush has raised it."""
+        self._ack_error: ShoalError | None = None  # With which the slice refused acks, until a flush has raised it.
         self._era = Era(self, 0, 0)
         self.session = routing.inbox_session(slice_name, self, buffer_bytes)
         self.nacks = NackSender(self.session, self._acks_refused)
@@ -143,8 +142,7 @@ class InboxSlice(Consumer):
         `hurry` is set."""
         async with Tasks("detach") as tasks:
             waits = tasks.start("give back", self._give_back_first(), awaited=True)
-            hurries = tasks.start("hurry", hurry.wait(), awaited=True)
-            await asyncio.wait((waits, hurries), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((waits, tasks.start("hurry", hurry.wait())), return_when=asyncio.FIRST_COMPLETED)
             if waits.done():
                 waits.result()
 

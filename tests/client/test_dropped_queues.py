@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 import pytest
@@ -146,3 +147,22 @@ async def test_a_queue_that_lives_on_elsewhere_is_not_dropped() -> None:
             await broker.send(queue, b"alive")
             assert (await inbox.get()).body == b"alive"
     assert errors == []
+
+
+async def test_a_lost_connection_says_of_no_queue_that_it_was_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    """Of slices where a queue has no part it was said after each restart."""
+    caplog.set_level(logging.INFO, "shoal")
+    cluster = FakeCluster()
+    queue = cluster.queue_with_home("s01")
+    async with asyncio.timeout(WAIT_S), cluster.connect() as broker, broker.consume([]) as inbox:
+        await broker.declare(queue)
+        await inbox.attach(queue)
+        numbers = {part: part.session.stream_number for part in inbox._slices.values()}
+        for slice_ in cluster.slices.values():
+            slice_.cut()
+        await until(
+            lambda: all(part.session.stream_number > was and part.attachments.complete for part, was in numbers.items())
+        )
+        assert "was dropped" not in caplog.text
+        await broker.drop(queue)
+        await until(lambda: f"queue {queue} was dropped" in caplog.text)

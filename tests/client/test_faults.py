@@ -394,22 +394,3 @@ async def test_cuts_at_random_moments_lose_and_double_nothing(
         await asyncio.gather(*publishers)
     assert sum(len(slice_.opens) for slice_ in cluster.slices.values()) > 12
     assert got == {key: list(range(60)) for key in keys}
-
-
-async def test_a_lost_connection_says_of_no_queue_that_it_was_dropped(
-    cluster: FakeCluster, fake_broker: shoal.Broker, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Of slices where a queue has no part it was said after each restart."""
-    caplog.set_level(logging.INFO, "shoal")
-    queue = cluster.queue_with_home("s01")
-    await fake_broker.declare(queue)
-    async with fake_broker.consume(queue) as inbox:
-        numbers = {part: part.session.stream_number for part in inbox._slices.values()}
-        for slice_ in cluster.slices.values():
-            slice_.cut()
-        await until(
-            lambda: all(part.session.stream_number > was and part.attachments.complete for part, was in numbers.items())
-        )
-        assert "was dropped" not in caplog.text
-        await fake_broker.drop(queue)
-        await until(lambda: f"queue {queue} was dropped" in caplog.text)

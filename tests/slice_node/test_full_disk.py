@@ -186,7 +186,7 @@ async def test_a_node_whose_store_has_no_room_answers_however_many_drops_come(tm
                     await stub.Drop(wire.DropRequest(queue=b"q%d" % dropped))
                     dropped += 1
                 except grpc.aio.AioRpcError:
-                    await asyncio.sleep(0.1)
+                    await asyncio.sleep(0.02)
         assert await node.stop() == 0
         assert check_path(data).sound
 

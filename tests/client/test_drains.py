@@ -1,0 +1,231 @@
+"""Drains of inboxes: the program does the work that it has, and no more is taken."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+
+import pytest
+
+import shoal
+from shoal.testing import FakeCluster
+from tests.client.calls import until
+from tests.client.conftest import Connect
+
+WAIT_S = 60
+Named = Callable[[str], str]
+
+
+@pytest.fixture
+def named(request: pytest.FixtureRequest) -> Named:
+    """Names of this test's own: the real cluster serves all of them."""
+    return lambda name: f"{request.node.name}-{name}"
+
+
+async def bound(broker: shoal.Broker, queue: str, key: str, *bodies: bytes) -> None:
+    await broker.declare(queue)
+    await broker.bind(queue, key)
+    if bodies:
+        await broker.publish_many(key, bodies)
+
+
+async def pulled_one(broker: shoal.Broker, queue: str) -> shoal.Message:
+    """The only message, as soon as its slice has noticed that the inbox which had it is closed."""
+    async with asyncio.timeout(WAIT_S):
+        while not (found := await broker.pull(queue, 5)):  # noqa: ASYNC110 - no one tells of it
+            await asyncio.sleep(0.01)
+    (message,) = found
+    return message
+
+
+@pytest.mark.parametrize("drop_repeats", [True, False])
+async def test_a_drained_inbox_hands_out_what_it_has_and_closes(
+    connect: Connect, named: Named, drop_repeats: bool
+) -> None:
+    queue, key = named("queue"), named("key")
+    async with asyncio.timeout(WAIT_S), connect() as broker:
+        await bound(broker, queue, key, *(b"%d" % number for number in range(20)))
+        done: list[bytes] = []
+        draining = asyncio.Event()
+
+        async def work(inbox: shoal.Inbox) -> None:
+            async for message in inbox:
+                async with message.process():
+                    await draining.wait()
+                    await asyncio.sleep(0.005)
+                    done.append(message.body)
+
+        async with broker.consume(queue, drop_repeats=drop_repeats) as inbox:
+            working = asyncio.ensure_future(work(inbox))
+            await until(lambda: any(part.last_handle for part in inbox._slices.values()))
+            drained = asyncio.ensure_future(inbox.drain())
+            await until(lambda: inbox._draining)
+            await broker.publish(key, b"too late")
+            draining.set()
+            await drained
+            await working
+            with pytest.raises(shoal.Unavailable):
+                await inbox.get()
+        assert done == [b"%d" % number for number in range(20)]
+        assert (await pulled_one(broker, queue)).body == b"too late"
+
+
+async def test_a_drain_without_knowledge_of_acks_waits_for_each_task_that_took_a_message() -> None:
+    """An idle task asked all the time, and that was taken for the word of all: the other one's ack was refused."""
+    async with asyncio.timeout(WAIT_S), FakeCluster().connect() as broker:
+        await bound(broker, "queue", "key", b"1")
+        async with broker.consume("queue", drop_repeats=False) as inbox:
+            may_end, took = asyncio.Event(), asyncio.Event()
+
+            async def work() -> None:
+                async for message in inbox:
+                    took.set()
+                    await may_end.wait()
+                    await message.ack()
+
+            working = [asyncio.ensure_future(work()) for _ in range(2)]
+            await took.wait()
+            drained = asyncio.ensure_future(inbox.drain())
+            assert not (await asyncio.wait([drained], timeout=0.2))[0]
+            may_end.set()
+            await drained
+            await asyncio.gather(*working)
+        assert (await broker.describe("queue")).messages == 0
+
+
+@pytest.mark.parametrize("ending", ["late", "task ends", "own task"])
+async def test_a_drain_without_knowledge_of_acks_ends(ending: str) -> None:
+    async with asyncio.timeout(WAIT_S), FakeCluster().connect() as broker:
+        await bound(broker, "queue", "key", b"1")
+        async with broker.consume("queue", drop_repeats=False) as inbox:
+            if ending == "own task":
+                await (await inbox.get()).ack()
+                await inbox.drain(deadline_s=5)
+                return
+            may_end = asyncio.Event()
+
+            async def work() -> None:
+                await inbox.get()
+                await may_end.wait()
+
+            working = asyncio.ensure_future(work())
+            await until(lambda: bool(inbox._takers))
+            if ending == "late":
+                with pytest.raises(shoal.DeadlineExceeded, match="1 tasks have not asked for another message") as late:
+                    await inbox.drain(deadline_s=0.2)
+                assert late.value.value == 1
+            else:
+                asyncio.get_running_loop().call_later(0.1, may_end.set)
+                await inbox.drain(deadline_s=5)
+            may_end.set()
+            await working
+        assert (await broker.describe("queue")).messages == 1
+
+
+@pytest.mark.parametrize("way", ["wait_for", "task", "anext"])
+async def test_a_drain_without_knowledge_of_acks_waits_for_who_took_a_message_in_a_task_of_its_own(way: str) -> None:
+    """`wait_for`, and waiting for a message or a stop, take it in a task that ends with it."""
+    async with asyncio.timeout(WAIT_S), FakeCluster().connect() as broker:
+        await bound(broker, "queue", "key", b"1")
+        async with broker.consume("queue", drop_repeats=False) as inbox:
+            may_end, took = asyncio.Event(), asyncio.Event()
+
+            async def next_one() -> shoal.Message:
+                if way == "wait_for":
+                    return await asyncio.wait_for(asyncio.ensure_future(inbox.get()), 20)
+                if way == "anext":
+                    return await asyncio.ensure_future(inbox.__anext__())
+                task = asyncio.create_task(inbox.get())
+                await asyncio.wait([task])
+                return task.result()
+
+            async def work() -> None:
+                with contextlib.suppress(shoal.Unavailable, StopAsyncIteration):
+                    while True:
+                        message = await next_one()
+                        took.set()
+                        await may_end.wait()
+                        await message.ack()
+
+            working = asyncio.ensure_future(work())
+            await took.wait()
+            drained = asyncio.ensure_future(inbox.drain())
+            assert not (await asyncio.wait([drained], timeout=0.2))[0]
+            may_end.set()
+            await drained
+            await working
+        assert (await broker.describe("queue")).messages == 0
+
+
+async def test_a_drain_ends_at_its_deadline_and_says_how_much_is_left() -> None:
+    cluster = FakeCluster()
+    async with asyncio.timeout(WAIT_S), cluster.connect() as broker:
+        await bound(broker, "queue", "key", b"1", b"2", b"3")
+        async with broker.consume("queue") as inbox:
+            await (await inbox.get()).ack()
+            message = await inbox.get()
+            with pytest.raises(shoal.DeadlineExceeded, match="drain of an inbox: 2 messages are unacked") as late:
+                await inbox.drain(deadline_s=0.2)
+            assert late.value.value == 2
+            with pytest.raises(shoal.Unavailable, match="the inbox is closed"):
+                await message.ack()
+        assert (await broker.describe("queue")).messages == 2
+
+
+async def test_a_drain_waits_for_acks_that_a_lost_stream_left_unanswered() -> None:
+    cluster = FakeCluster()
+    slice_ = cluster.owner_of("key")
+    async with asyncio.timeout(WAIT_S), cluster.connect() as broker:
+        await bound(broker, "queue", "key", b"1", b"2", b"3")
+        async with broker.consume("queue") as inbox:
+            messages = [await inbox.get() for _ in range(3)]
+            slice_.ignored = {"acks"}
+            inbox.ack(*messages)
+            drained = asyncio.ensure_future(inbox.drain())
+            await until(lambda: any(frame.HasField("acks") for frame in slice_.frames))
+            slice_.cut()
+            slice_.ignored = set()
+            await broker.publish("key", b"meanwhile")
+            await drained
+        assert (await pulled_one(broker, "queue")).body == b"meanwhile"
+
+
+async def test_a_drain_that_is_cancelled_closes_all_the_same() -> None:
+    async with asyncio.timeout(WAIT_S), FakeCluster().connect() as broker:
+        await bound(broker, "queue", "key", b"1")
+        async with broker.consume("queue") as inbox:
+            await inbox.get()
+            drained = asyncio.ensure_future(inbox.drain())
+            await until(lambda: inbox._draining)
+            with pytest.raises(shoal.Unavailable, match="the inbox is draining"):
+                await inbox.drain()
+            with pytest.raises(shoal.Unavailable, match="the inbox is draining"):
+                await inbox.attach("other")
+            drained.cancel()
+            await asyncio.wait([drained])
+            with pytest.raises(shoal.Unavailable, match="the inbox is not open"):
+                await inbox.drain()
+        with pytest.raises(shoal.Unavailable, match="the inbox is not open"):
+            await broker.consume("queue").drain()
+
+
+async def test_a_drain_lets_in_what_waits_for_room() -> None:
+    """A delivery that the full inbox has taken from its stream is handed out: its acks would be missed otherwise."""
+    async with asyncio.timeout(WAIT_S), FakeCluster().connect() as broker:
+        await bound(broker, "queue", "key")
+        for number in range(10):
+            await broker.publish("key", b"%d" % number)
+        async with broker.consume("queue", buffer_bytes=1) as inbox:
+            await until(lambda: bool(inbox._buffer))
+            drained = asyncio.ensure_future(inbox.drain())
+            got = [message.body async for message in _acking(inbox)]
+            await drained
+        left = [message.body for message in await broker.pull("queue", 99)]
+        assert got + left == [b"%d" % number for number in range(10)] and got
+
+
+async def _acking(inbox: shoal.Inbox):  # type: ignore[no-untyped-def]
+    async for message in inbox:
+        await message.ack()
+        yield message
