@@ -177,7 +177,7 @@ class Attachments:
         """Records the answer to an attach of these handles."""
         for left in (self._unanswered, self.absent, self.unconfirmed):
             left.difference_update(handles)
-        self.absent.update(answer.absent)
+        self.absent.update(handle for handle in answer.absent if handle in self._queues)
         if len(answer.lives) == len(handles):  # A slice of an older version sends no lives.
             self._learn(handles, answer.lives)
         if answer.ack_timeouts_ms:

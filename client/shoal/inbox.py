@@ -349,7 +349,7 @@ class Inbox:
         else:
             many = len(self._takers) + self._one_taken
             what = f"{many:,} tasks have not asked for another message at the deadline; what they have unacked"
-            what += ", and what no task took, is given again"
+            what = f"{what}, and what no task took, is given again" if many else "no task took all of its messages"
         return DeadlineExceeded(f"drain of an inbox: {what}", subject="inbox", value=many)
 
     def _unacked(self) -> Iterator[int]:

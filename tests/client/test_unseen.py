@@ -15,6 +15,7 @@ from shoal.gaps import GapNews
 from shoal.inbox_buffer import InboxBuffer
 from shoal.long_waits import LongWaits
 from shoal.messages import Delivery
+from shoal_contract.limits import WINDOW_MESSAGES_DEFAULT
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 
@@ -284,6 +285,13 @@ async def test_where_those_before_do_not_come_again_the_rest_goes_back_a_few_tim
     assert came.count([]) == 100, "never twice the same"
     shrinking = [await taken(buffer, *range(first, 150)) for first in range(50, 60)]
     assert shrinking[0] == [] and shrinking[-1] == [*range(59, 150)], "others take the first each time"
+
+
+async def test_what_others_take_each_time_is_not_waited_for_without_end() -> None:
+    buffer = await given_back(4, 5, 6)
+    most = 3 * WINDOW_MESSAGES_DEFAULT
+    assert await taken(buffer, *range(10, 10 + most)) == []
+    assert await taken(buffer, 10 + most, 11 + most) == [10 + most, 11 + most]
 
 
 async def test_what_comes_for_the_first_time_is_not_taken_for_what_comes_again() -> None:

@@ -9,17 +9,20 @@ twice. Pure.
 from __future__ import annotations
 
 from shoal.core.offset_ranges import Ranges, count, with_range, within
+from shoal_contract.limits import WINDOW_MESSAGES_DEFAULT
 
 _TIMES = 2
 """How often the first of those that come again is sent back."""
 _ROUNDS = 3
 """How often all that was given back may come again before it is taken as it comes: others take some of it each time."""
+_MESSAGES = 3 * WINDOW_MESSAGES_DEFAULT
+"""How many messages go back at most: no more can have been on their way when the first went back."""
 
 
 class Returning:
     """Is what one queue has on its way back of one key. `ranges`: its offsets, at least one."""
 
-    __slots__ = ("_again", "_repeats", "_times", "ranges")
+    __slots__ = ("_again", "_messages", "_repeats", "_times", "ranges")
 
     def __init__(self) -> None:
         self.ranges: Ranges = ()
@@ -28,6 +31,8 @@ class Returning:
         self._times = 0
         self._repeats = 0
         """How many messages came again."""
+        self._messages = 0
+        """How many came, and went back."""
 
     def add(self, first: int, end: int) -> None:
         """Notes that offsets first <= offset < end go back."""
@@ -43,6 +48,9 @@ class Returning:
         if first <= self.ranges[0][0]:
             return True
         if within(self.ranges, first, end) and self._came_again(first, end):
+            return True
+        self._messages += end - first
+        if self._messages > _MESSAGES:
             return True
         self.add(first, end)
         return False
