@@ -110,7 +110,8 @@ def parse_locate(data: bytes) -> wire.LocateRequest:
     if len(data) > 2 * LOCATE_KEYS_MAX and count_fields(data, {}, LOCATE_KEYS_MAX) > LOCATE_KEYS_MAX:
         raise TooLarge(
             f"more than {LOCATE_KEYS_MAX} keys to locate, in {len(data)} bytes",
-            subject="keys to locate",
+            subject="keys",
             limit=LOCATE_KEYS_MAX,
+            value=LOCATE_KEYS_MAX + 1,
         )
     return decode(wire.LocateRequest.FromString, data)

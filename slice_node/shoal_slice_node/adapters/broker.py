@@ -275,13 +275,13 @@ class Broker:
     async def checkpoint_ahead(self, within_s: float) -> None:
         """Checkpoints before a stop, while the node still serves. The last checkpoint then has little to write, and the
         outage is short."""
-        try:
+        with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
-                await self.checkpointed()
-        except TimeoutError:
-            _log.info("the checkpoint ahead of the stop took longer than %g s: the stop goes on without it", within_s)
-        except Unavailable as error:
-            _log.warning("the stop goes on without a checkpoint ahead of it: %s", error)
+                while True:
+                    with suppress(Unavailable):  # It is tried again.
+                        await self.checkpointed()
+                        return
+        _log.info("the checkpoint ahead of the stop took longer than %g s: the stop goes on without it", within_s)
 
     async def checkpointed(self) -> None:
         """Waits until the store has everything that is applied now. Raises Unavailable if a checkpoint fails."""
