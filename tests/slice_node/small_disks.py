@@ -3,6 +3,7 @@ where they may not. Not here: faults that no disk is needed for (faulty_files, f
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import subprocess
@@ -36,7 +37,13 @@ def fill(folder: Path, leave_bytes: int = 0) -> Path:
     filler = folder / "filler"
     filler.write_bytes(b"")
     with filler.open("r+b") as file:
-        os.posix_fallocate(file.fileno(), 0, free_bytes(folder) - leave_bytes)
+        while True:
+            try:
+                os.posix_fallocate(file.fileno(), 0, free_bytes(folder) - leave_bytes)
+                break
+            except OSError as error:  # A node may take some at the same moment.
+                if error.errno != errno.ENOSPC:
+                    raise
     return filler
 
 
