@@ -73,7 +73,7 @@ class Page:
             tasks = [reading, writing, *self._watches.values()]
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.wait(tasks)  # Unlike gather, it says who cancelled this one: anyio asks for that.
 
     async def _tell(self, **event: Any) -> None:
         await self._socket.send_text(json.dumps(event))

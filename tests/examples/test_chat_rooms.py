@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anyio
 import pytest
 import pytest_asyncio
 from starlette.websockets import WebSocketDisconnect
@@ -125,6 +126,39 @@ async def test_a_message_that_is_no_text_is_shown_as_far_as_it_can_and_ends_noth
                 pass
     async with asyncio.timeout(WAIT_S), broker.consume("tab-gil-g1") as inbox:
         assert (await anext(aiter(inbox))).body == b"to myself", "what it got is acked"
+
+
+@pytest.mark.parametrize("steps", range(6))
+async def test_a_page_that_is_cancelled_as_it_ends_tells_who_cancelled_it(
+    monkeypatch: pytest.MonkeyPatch, steps: int
+) -> None:
+    """Servers cancel by scopes of anyio, which know their own cancellations only."""
+    monkeypatch.syspath_prepend(EXAMPLES / "chat")
+    server = load(EXAMPLES / "chat" / "server.py")
+    left = asyncio.Event()
+
+    class Socket:
+        async def send_text(self, text: str) -> None:
+            """Takes it."""
+
+        async def receive_text(self) -> str:
+            await left.wait()
+            raise WebSocketDisconnect(1001)
+
+    async def silent() -> AsyncIterator[shoal.Message]:
+        await asyncio.Event().wait()
+        yield  # type: ignore[misc]
+
+    async def cancel_later() -> None:
+        left.set()
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        scope.cancel()
+
+    with anyio.CancelScope() as scope:
+        cancelling = asyncio.create_task(cancel_later())
+        await server.Page(None, Socket(), silent()).serve({})
+    await cancelling
 
 
 @pytest.mark.filterwarnings("ignore:Using `httpx`")
