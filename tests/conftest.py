@@ -1,4 +1,4 @@
-"""Which etcd the tests run: SHOAL_TEST_ETCD=PROGRAM, else what a local cluster would find."""
+"""Which etcd the tests run: SHOAL_TEST_ETCD=PROGRAM, else what a local cluster would find. And which files run together."""
 
 from __future__ import annotations
 
@@ -6,9 +6,26 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
+
 import shoal_runtime.without_forks  # noqa: F401 - before gRPC is imported, as every program does
 
 VARIABLE = "SHOAL_TEST_ETCD"
+OF_SPARK = "tests/pipeline/"
+
+
+class FilesButOneSpark(LoadFileScheduling):
+    """A worker takes a file at a time, and all files of Spark together: each worker with Spark starts a JVM."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return OF_SPARK if nodeid.startswith(OF_SPARK) else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesButOneSpark | None:
+    """Takes the place of `--dist loadfile`."""
+    return FilesButOneSpark(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_configure() -> None:
