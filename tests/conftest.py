@@ -1,4 +1,4 @@
-"""Which etcd the tests run: SHOAL_TEST_ETCD=PROGRAM, else what a local cluster would find. And which files run together."""
+"""Which etcd the tests run: SHOAL_TEST_ETCD=PROGRAM, else what a local cluster would find. Which files run together."""
 
 from __future__ import annotations
 
