@@ -16,13 +16,14 @@ VARIABLE = "SHOAL_TEST_ETCD"
 OF_SPARK = "tests/pipeline/"
 
 
-class FilesButOneSpark(LoadFileScheduling):
+class FilesButOneSpark(LoadFileScheduling):  # type: ignore[misc] # It has no types.
     """A worker takes a file at a time, and all files of Spark together: each worker with Spark starts a JVM."""
 
     def _split_scope(self, nodeid: str) -> str:
         return OF_SPARK if nodeid.startswith(OF_SPARK) else super()._split_scope(nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FilesButOneSpark | None:
     """Takes the place of `--dist loadfile`."""
     return FilesButOneSpark(config, log) if config.getoption("dist") == "loadfile" else None
