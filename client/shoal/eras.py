@@ -5,10 +5,13 @@ Not here: what becomes of an ack of an earlier era (inbox_slice.py).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 from shoal.messages import Delivery
+
+Turn = tuple[int, int]
+"""The number of a stream, and that of a nack on it (`Nacks.number` of the contract): they grow."""
 
 
 class _Part(Protocol):
@@ -21,6 +24,12 @@ class _Part(Protocol):
     def give_back(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None: ...
 
     def queue_of(self, consumer: int | bytes) -> bytes: ...
+
+    def return_for(
+        self, era: Era, key: bytes, first: int, end: int, handle: int
+    ) -> Iterator[tuple[int, int, Turn]]: ...
+
+    def forget_copy(self, era: Era, key: bytes, first: int, end: int, handle: int) -> None: ...
 
 
 class Era:
@@ -46,6 +55,15 @@ class Era:
     def give_back(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
         """Gives back what the program was not handed out, also of handles that are being detached."""
         self._part.give_back(self, delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
+
+    def return_for(self, delivery: Delivery, handle: int) -> Iterator[tuple[int, int, Turn]]:
+        """Gives a delivery back for one handle. Yields ranges of it, first <= offset < end, each with the nack that
+        gives it back."""
+        return self._part.return_for(self, delivery.key_bytes, delivery.first, delivery.end, handle)
+
+    def forget_copy(self, delivery: Delivery, handle: int) -> None:
+        """Takes in that a delivery came for one handle, and is given again by an earlier nack."""
+        self._part.forget_copy(self, delivery.key_bytes, delivery.first, delivery.end, handle)
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue of a handle; empty if it was detached."""

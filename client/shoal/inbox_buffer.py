@@ -14,6 +14,7 @@ from math import inf
 
 from shoal.core.returning import Returning
 from shoal.gaps import GapNews, OnGap
+from shoal.inbox_delivery import InboxDelivery
 from shoal.limits import GIVEN_BACK_PER_TURN, INBOX_EXCESS_BYTES, RETURNING_MAX
 from shoal.messages import Delivery
 
@@ -50,8 +51,8 @@ class InboxBuffer:
         self._waiting: list[Delivery | GapNews] = []
         """What waits in `put` for room: one of each slice at most."""
         self._returning: dict[Pair, Returning] = {}
-        """What messages are on their way back; the oldest first, at most RETURNING_MAX. What comes of the same
-        meanwhile, and is behind them, would overtake them, so it goes back, too."""
+        """What messages are on their way back; the oldest first, at most RETURNING_MAX. What was on its way by then,
+        and is behind them, would overtake them, so it goes back, too."""
         self._room = asyncio.Event()
         self._ending = False
         self._closed = False
@@ -120,15 +121,15 @@ class InboxBuffer:
 
     def give_back_old(self, waits_s: Mapping[int, float], shortest_s: float, now_s: float) -> None:
         """Gives back what has waited as long as it may, by handle, and what is behind it of the same queue and key, as
-        it would come before it. What still comes behind it goes back, too, until some of it comes again. `shortest_s`
-        is the least of these times."""
+        it would come before it. What is on its way behind it goes back, too, when it comes. `shortest_s` is the least
+        of these times."""
         if not self._deliveries or self._oldest_s > now_s - shortest_s:
             return
         kept: deque[_Held] = deque()
         given: set[Pair] = set()
         for held in self._deliveries:
             delivery, size_bytes, came_s = held
-            if isinstance(delivery, GapNews) or delivery.live:
+            if not isinstance(delivery, InboxDelivery):
                 kept.append(held)
                 continue
             key, waited_s = delivery.key_bytes, now_s - came_s
@@ -136,13 +137,10 @@ class InboxBuffer:
             if not old:
                 kept.append(held)
                 continue
-            for one in old:
-                if (one, key) not in given:
-                    given.add((one, key))
-                    self._returning[one, key] = self._returning.pop((one, key), Returning())
-                self._returning[one, key].add(delivery.first, delivery.end)
+            given.update((one, key) for one in old)
+            self._return_for(delivery, old)
             self.bytes -= size_bytes
-            if delivery.leave_out(old):
+            if delivery.handles:
                 kept.append((delivery, delivery.size_bytes, came_s))
                 self.bytes += delivery.size_bytes
         self._deliveries = kept
@@ -152,21 +150,35 @@ class InboxBuffer:
         self._room.set()
 
     def _is_in_order(self, delivery: Delivery | GapNews) -> bool:
-        """Gives back what is behind messages that are on their way back. Returns whether anything is left. What is
-        before them, since it was nacked before, changes nothing."""
-        if not self._returning or isinstance(delivery, GapNews) or delivery.live:
+        """Gives back what is behind messages that went back, and was on its way by then. Returns whether anything is
+        left."""
+        if not self._returning or not isinstance(delivery, InboxDelivery):
             return True
         behind: set[int] = set()
+        copies: set[int] = set()
         for handle in delivery.handles:
             pair = handle, delivery.key_bytes
             returning = self._returning.get(pair)
-            if returning is None or returning.is_before(delivery.end):
+            if returning is None:
                 continue
-            if returning.is_over(delivery.first, delivery.end):
+            returning.taken(delivery.turn)
+            if not returning:
                 del self._returning[pair]
-            else:
-                behind.add(handle)
-        return not behind or delivery.leave_out(behind)
+            elif returning.is_behind(delivery.end):
+                (copies if returning.has(delivery.first, delivery.end) else behind).add(handle)
+        if copies:
+            delivery.forget_copy(copies)
+        if behind:
+            self._return_for(delivery, behind)
+        return bool(delivery.handles)
+
+    def _return_for(self, delivery: InboxDelivery, handles: Container[int]) -> None:
+        """Gives a delivery back for these handles, and notes that it is on its way."""
+        for handle, first, end, turn in delivery.return_for(handles):
+            pair = handle, delivery.key_bytes
+            returning = self._returning.pop(pair, None) or Returning()
+            self._returning[pair] = returning  # The newest is the last.
+            returning.add(first, end, turn)
 
     async def give_all_back(self) -> None:
         """Gives everything back. Lets other tasks run now and then."""

@@ -1,5 +1,6 @@
 """Consumes at one slice for an inbox: the session, its deliveries, its acks. It is not the session that carries
 requests: a full inbox stops reading. Not here: attached queues (attachments.py), what was handed out (core/repeats.py).
+Long because acks, nacks and what is given back follow the same rules for eras and lives, which stand side by side.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from shoal.core.recent_bytes import RecentBytes
 from shoal.core.refusals import acks_late, deadline_exceeded
 from shoal.core.repeats import Part, Repeats
 from shoal.dropped_queues import DroppedQueues
-from shoal.eras import Era
+from shoal.eras import Era, Turn
 from shoal.gaps import GapNews
 from shoal.held_back import Came, HeldBack
+from shoal.inbox_delivery import InboxDelivery
 from shoal.limits import QUEUES_TOLD_MAX
 from shoal.live_messages import LiveDelivery
 from shoal.messages import Delivery
@@ -243,7 +245,7 @@ class InboxSlice(Consumer):
                 if self.repeats is not None:
                     bodies = chunk.bodies[low - item.first : high - item.first]
                     self.recent.add(same[0], item.key, low, high, sum(map(len, bodies)))
-                await self._on_delivery(Delivery(item, low, high, chunk, same, era))
+                await self._on_delivery(InboxDelivery(item, low, high, chunk, same, era))
 
     def _taken(self, key: bytes, parts: Sequence[Part]) -> Iterator[Part]:
         """Gives back what came while the inbox drains or closes, or for handles that were stopped before this stream.
@@ -311,25 +313,37 @@ class InboxSlice(Consumer):
     def give_back(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         """Gives back what the program was not handed out, also of handles that are being detached; except that of a
         life that ended, and that of an earlier stream, which comes again anyway."""
-        now = era.stream == self._era.stream != 0
-        if self._ended_in:
+        if self.repeats is not None and era.stream == self._era.stream != 0 and not self.repeats.remembers_acks:
             handles = [handle for handle in handles if self._ended_in.get(handle, 0) <= era.number]
-        if self.closed or not handles:
+            if not self.closed and handles:
+                self.repeats.answered(key, first, end, handles)
+                self.nacks.add(key, first, end, handles, None)
             return
-        if self.repeats is not None and (not now or self.repeats.remembers_acks):
-            for handle in handles:
-                for low, high in self.repeats.nack(key, first, end, handle, now):
-                    self.nacks.add(key, low, high, (handle,), None)
-            return
+        for handle in handles:
+            for low, high in self._forget(era, key, first, end, handle):
+                self.nacks.add(key, low, high, (handle,), None)
+
+    def return_for(self, era: Era, key: bytes, first: int, end: int, handle: int) -> Iterator[tuple[int, int, Turn]]:
+        """Gives back as `give_back` does. Yields ranges, each with the nack that gives it back."""
+        for low, high in self._forget(era, key, first, end, handle):
+            yield low, high, (self._era.stream, self.nacks.add_numbered(key, low, high, handle))
+
+    def forget_copy(self, era: Era, key: bytes, first: int, end: int, handle: int) -> None:
+        """Takes in that messages came, and are given again by an earlier nack."""
+        self._forget(era, key, first, end, handle)
+
+    def _forget(self, era: Era, key: bytes, first: int, end: int, handle: int) -> Ranges:
+        """Forgets that messages came, so that they are new when they come again. Returns those that do so only if they
+        are nacked."""
+        if self.closed or self._ended_in.get(handle, 0) > era.number:
+            return ()
+        now = era.stream == self._era.stream != 0
         if self.repeats is not None:
-            self.repeats.answered(key, first, end, handles)
-        elif now and self.acks:  # What is acked on this stream may have come again: the ack stands.
-            for handle in handles:
-                for low, high in not_acked(self.acks.pending(), key, first, end, handle):
-                    self.nacks.add(key, low, high, (handle,), None)
-            return
-        if now:
-            self.nacks.add(key, first, end, handles, None)
+            return self.repeats.nack(key, first, end, handle, now)
+        if not now:
+            return ()
+        # What is acked on this stream may have come again: the ack stands.
+        return not_acked(self.acks.pending(), key, first, end, handle) if self.acks else ((first, end),)
 
     def _attached(self, handles: Sequence[int]) -> Sequence[int]:
         return [handle for handle in handles if handle in self._queues] if self._any_detached else handles

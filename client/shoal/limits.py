@@ -93,6 +93,9 @@ RETURNING_MAX: Final = 20_000
 """Keys, each counted for each queue, of which an inbox remembers what it gave back, so that nothing overtakes that. Of
 more, what comes of the oldest may come out of order."""
 
+RETURNING_RANGES_MAX: Final = 10_000
+"""Ranges of one key and queue that an inbox gave back and follows. Of more, messages may come out of order."""
+
 CLOSE_S: Final = 5.0
 """How long leaving `async with` may wait for answers."""
 

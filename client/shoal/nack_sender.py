@@ -12,6 +12,7 @@ from functools import partial
 
 from shoal.core.acks import AckConsumer, Acked, AckGather, framed, to_wire
 from shoal.core.frames import Frame, NacksFrame
+from shoal.core.numbered_nacks import NumberedNacks
 from shoal.limits import ACK_AGAIN_S, ATTACH_QUEUES_MAX
 from shoal.slice_session import SliceSession
 from shoal_contract.errors import ResourceExhausted, ShoalError
@@ -24,6 +25,7 @@ class NackSender:
     def __init__(self, session: SliceSession, on_error: Callable[[ShoalError], None]) -> None:
         self._session = session
         self._on_error = on_error
+        self._numbered = NumberedNacks()
         self._gathers: dict[int | None, AckGather] = {}
         """What is to be sent, by its delay in milliseconds; None: no program was given it."""
         self._unanswered: set[int] = set()
@@ -34,15 +36,26 @@ class NackSender:
     def add(self, key: bytes, first: int, end: int, consumers: Sequence[AckConsumer], delay_ms: int | None) -> None:
         """Takes a nack: offsets first <= offset < end of a key are to be given again, no earlier than after the delay.
         None: at once, and their delivery does not count, as no program was given them."""
-        if not self._gathers:
-            asyncio.get_running_loop().call_soon(self.send)
+        self._send_soon()
         gather = self._gathers.get(delay_ms)
         if gather is None:
             gather = self._gathers[delay_ms] = AckGather()
         gather.add(key, first, end, consumers)
 
+    def add_numbered(self, key: bytes, first: int, end: int, handle: int) -> int:
+        """Takes a nack as `add` does, without a delay. Returns its number, which deliveries tell that were put on their
+        way after the slice looked at it."""
+        self._send_soon()
+        return self._numbered.add(key, first, end, handle)
+
+    def _send_soon(self) -> None:
+        if not (self._gathers or self._numbered):
+            asyncio.get_running_loop().call_soon(self.send)
+
     def send(self) -> None:
         """Sends what was given so far, so that frames sent from now on come after it."""
+        for number, blocks in self._numbered.take():
+            self._session.send(self._frame(blocks, None, number=number))
         gathers, self._gathers = self._gathers, {}
         for delay_ms, gather in gathers.items():
             for blocks in framed(gather.take()):
@@ -61,7 +74,7 @@ class NackSender:
 
     async def flush_all(self) -> None:
         """Does as `flush`, also for nacks that are given meanwhile."""
-        while self._unanswered or self._gathers:
+        while self._unanswered or self._gathers or self._numbered:
             await self.flush()
 
     async def flush(self) -> None:
@@ -75,32 +88,34 @@ class NackSender:
     def stream_ended(self) -> None:
         """Forgets what a lost stream left unanswered: all that was out on it comes again."""
         self._gathers.clear()
+        self._numbered.clear()
         self._unanswered.clear()
         self._settled.set()
 
-    def _frame(self, blocks: list[Acked], delay_ms: int | None, stop: Sequence[int] = ()) -> NacksFrame:
+    def _frame(
+        self, blocks: list[Acked], delay_ms: int | None, stop: Sequence[int] = (), number: int = 0
+    ) -> NacksFrame:
         self._frames_sent += 1
-        number = self._frames_sent
-        self._unanswered.add(number)
+        sent = self._frames_sent
+        self._unanswered.add(sent)
 
         def frame() -> NacksFrame:
-            return NacksFrame(
-                [to_wire(block) for block in blocks], delay_ms, partial(self._answered, number, again), stop
-            )
+            done = partial(self._answered, sent, again)
+            return NacksFrame([to_wire(block) for block in blocks], delay_ms, done, stop, number)
 
         def again() -> None:
-            if number in self._unanswered:  # Else the frame's stream is lost.
+            if sent in self._unanswered:  # Else the frame's stream is lost.
                 self._session.send(frame())
 
         return frame()
 
-    def _answered(self, number: int, send_again: Callable[[], None], error: ShoalError | None) -> None:
-        if number not in self._unanswered:
+    def _answered(self, sent: int, send_again: Callable[[], None], error: ShoalError | None) -> None:
+        if sent not in self._unanswered:
             return  # The frame's stream is lost.
         if isinstance(error, ResourceExhausted):
             asyncio.get_running_loop().call_later(ACK_AGAIN_S, send_again)
             return
-        self._unanswered.discard(number)
+        self._unanswered.discard(sent)
         self._settled.set()
         if error is not None:
             self._on_error(error)

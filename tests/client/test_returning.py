@@ -1,117 +1,188 @@
-"""What an inbox gave back, and what comes of the same key meanwhile: nothing overtakes, and nothing goes to and fro
-without end."""
+"""What an inbox gave back, and what comes of the same key meanwhile: nothing overtakes that."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Container, Sequence
-from types import SimpleNamespace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from shoal.core.numbered_nacks import NumberedNacks
+from shoal.core.returning import Returning
+from shoal.eras import Era, Turn
 from shoal.inbox_buffer import InboxBuffer
-from shoal_contract.limits import WINDOW_MESSAGES_DEFAULT
+from shoal.inbox_delivery import InboxDelivery
+from shoal.live_messages import LiveDelivery
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.common_pb2 import Chunk
 
 
-class Given(SimpleNamespace):
-    """A delivery of one message, or more."""
+class Slice:
+    """Takes nacks when it is told to, and tells in deliveries which it has."""
 
-    size_bytes, live, key_bytes = 1, False, b"k"
-    handles: list[int]
+    def __init__(self) -> None:
+        self.nacks = NumberedNacks()
+        self.taken = 0
+        self.given_back: list[tuple[int, int]] = []
+        self.copies: list[tuple[int, int]] = []
+        self.era = Era(self, 1, 1)
 
-    def __init__(self, first: int, end: int = 0, handles: Sequence[int] = (1,), **kwargs: Any) -> None:
-        super().__init__(first=first, end=end or first + 1, handles=list(handles), given_back=[], **kwargs)
+    def return_for(self, era: Era, key: bytes, first: int, end: int, handle: int) -> Iterator[tuple[int, int, Turn]]:
+        self.given_back.append((handle, first))
+        yield first, end, (era.stream, self.nacks.add(key, first, end, handle))
 
-    def leave_out(self, handles: Container[int]) -> bool:
-        self.given_back += [one for one in self.handles if one in handles]
-        self.handles = [one for one in self.handles if one not in handles]
-        return bool(self.handles)
+    def forget_copy(self, era: Era, key: bytes, first: int, end: int, handle: int) -> None:
+        self.copies.append((handle, first))
 
+    def ack(self, *_: Any) -> None:
+        raise AssertionError
 
-async def given_back(*offsets: int, queues: Sequence[int] = (1,)) -> Any:
-    """A buffer that held these messages, and gave them back."""
-    buffer: Any = InboxBuffer(dict.fromkeys(queues, b"q"), 1 << 20)
-    for offset in offsets:
-        await buffer.put(Given(offset))
-    buffer.give_back_old({1: 60.0}, 60.0, asyncio.get_running_loop().time() + 61)
-    assert not buffer
-    return buffer
+    nack = give_back = ack
 
+    def queue_of(self, consumer: int | bytes) -> bytes:
+        return b"q"
 
-async def taken(buffer: Any, *offsets: int) -> list[int]:
-    """Those of these messages that the inbox has once they have come."""
-    for offset in offsets:
-        await buffer.put(Given(offset))
-    return [buffer.take().first for _ in range(len(buffer._deliveries))]
+    def takes_nacks(self) -> None:
+        self.taken = self.nacks.number
 
-
-async def test_a_nacked_message_that_comes_again_lets_nothing_overtake_what_was_given_back() -> None:
-    """It was nacked before the others were given back, so it is before them, and none of them."""
-    buffer = await given_back(4, 5, 6)
-    assert await taken(buffer, 7, 3, 8) == [3], "those behind go back, too"
-    assert await taken(buffer, 4, 5, 6, 7, 8, 9) == [4, 5, 6, 7, 8, 9]
+    def delivery(self, first: int, handles: Sequence[int] = (1,), key: bytes = b"k") -> InboxDelivery:
+        item = wire.Delivery(key=key, first=first, low=first, to=first + 1, nacks_taken=self.taken)
+        return InboxDelivery(item, first, first + 1, Chunk(bodies=[b"x"]), list(handles), self.era)
 
 
-async def test_where_those_before_do_not_come_again_the_rest_goes_back_a_few_times_only() -> None:
-    """They had expired, or others had them: all that came of the key went to and fro until a time was over."""
-    buffer = await given_back(4, 5, 6)
-    for _ in range(3):
-        assert await taken(buffer, 7, 8, 9) == []
-    assert await taken(buffer, 7, 8, 9, 10) == [7, 8, 9, 10]
-    buffer = await given_back(4, 5, 6)
-    rounds = [await taken(buffer, 6, 7) for _ in range(3)]
-    assert rounds == [[], [], [6, 7]], "the others are gone"
-    buffer = await given_back(4, 5, 6)
-    came = [await taken(buffer, offset, offset + 1) for offset in range(50, 150)]
-    assert came.count([]) == 100, "never twice the same"
-    shrinking = [await taken(buffer, *range(first, 150)) for first in range(50, 60)]
-    assert shrinking[0] == [] and shrinking[-1] == [*range(59, 150)], "others take the first each time"
+class Inbox:
+    """A buffer that held these messages of one slice, and gave them back."""
+
+    def __init__(self, *handles: int) -> None:
+        self.slice = Slice()
+        self.buffer = InboxBuffer(dict.fromkeys(handles, b"q"), 1 << 20)
+
+    async def gives_back(self, *offsets: int, key: bytes = b"k", handles: Sequence[int] = (1,)) -> None:
+        for offset in offsets:
+            await self.buffer.put(self.slice.delivery(offset, handles, key))
+        self.buffer.give_back_old({1: 60.0, 2: 60.0}, 60.0, asyncio.get_running_loop().time() + 61)
+        assert not self.buffer
+
+    async def gets(self, *offsets: int) -> list[int]:
+        """Those of these messages that are handed out once they have come."""
+        for offset in offsets:
+            await self.buffer.put(self.slice.delivery(offset))
+        return self.handed_out()
+
+    def handed_out(self) -> list[int]:
+        out = []
+        while self.buffer:
+            item: Any = self.buffer.take()
+            out.append(item.first)
+        return out
 
 
-async def test_what_others_take_each_time_is_not_waited_for_without_end() -> None:
-    buffer = await given_back(4, 5, 6)
-    most = 3 * WINDOW_MESSAGES_DEFAULT
-    assert await taken(buffer, *range(10, 10 + most)) == []
-    assert await taken(buffer, 10 + most, 11 + most) == [10 + most, 11 + most]
+async def test_what_was_on_its_way_goes_back_and_comes_again_behind() -> None:
+    inbox = Inbox(1)
+    await inbox.gives_back(4, 5, 6)
+    assert await inbox.gets(7, 3, 8) == [3], "what was nacked before is before them"
+    inbox.slice.takes_nacks()
+    assert await inbox.gets(4, 5, 6, 7, 8, 9) == [4, 5, 6, 7, 8, 9]
+    assert not inbox.buffer._returning, "nothing is remembered of what is over"
 
 
-async def test_what_comes_for_the_first_time_is_not_taken_for_what_comes_again() -> None:
-    """The slice took back what it had not sent yet, so what was given back has a hole."""
-    buffer = await given_back(*range(10, 20))
-    assert await taken(buffer, 30, 20, 21) == []
-    assert await taken(buffer, *range(10, 22), 30) == [*range(10, 22), 30]
-    buffer = await given_back(10, 11, 15)
-    assert await taken(buffer, 12, 9, 20) == [9]
-    assert await taken(buffer, 10, 11, 12, 13, 15, 20) == [10, 11, 12, 13, 15, 20]
+async def test_what_does_not_come_again_is_not_waited_for() -> None:
+    """It had expired, or others have it."""
+    inbox = Inbox(1)
+    await inbox.gives_back(4, 5, 6)
+    assert await inbox.gets(7) == []
+    inbox.slice.takes_nacks()
+    assert await inbox.gets(6, 9) == [6, 9]
 
 
-async def test_a_copy_of_what_went_back_before_overtakes_nothing() -> None:
-    """An ack timeout ended while it was on its way, so it came twice: the first copy went back, the second came before
-    all that went back before it."""
-    buffer = await given_back(44, 45, 46)
-    assert await taken(buffer, 134, 47, 135, 136, 135, 136) == []
-    assert await taken(buffer, 44, 45, 46, 47, 134, 135, 136) == [44, 45, 46, 47, 134, 135, 136]
+async def test_a_copy_of_what_went_back_before_overtakes_nothing_and_does_not_go_back_again() -> None:
+    """An ack timeout ended while it was on its way, so it came twice. If each copy went back, each came again."""
+    inbox = Inbox(1)
+    await inbox.gives_back(44, 45, 46)
+    inbox.slice.given_back.clear()
+    assert await inbox.gets(134, 47, 135, 136, 135, 136, 45) == []
+    assert inbox.slice.given_back == [(1, 134), (1, 47), (1, 135), (1, 136)]
+    assert inbox.slice.copies == [(1, 135), (1, 136), (1, 45)]
+    inbox.slice.takes_nacks()
+    assert await inbox.gets(44, 45, 46, 47, 134) == [44, 45, 46, 47, 134]
+
+
+async def test_what_went_back_in_two_frames_comes_in_its_order() -> None:
+    """The slice has the first of them and not the second when it goes on, with what is behind both."""
+    inbox = Inbox(1)
+    await inbox.gives_back(4, 5)
+    inbox.slice.nacks.clear()  # They are sent.
+    assert await inbox.gets(6, 7) == []
+    inbox.slice.taken = 1
+    assert await inbox.gets(4, 5, 8, 9) == [4, 5], "6 and 7 are still on their way"
+    inbox.slice.takes_nacks()
+    assert await inbox.gets(6, 7, 8, 9) == [6, 7, 8, 9]
+
+
+async def test_on_a_new_stream_nothing_is_on_its_way_back() -> None:
+    inbox = Inbox(1)
+    await inbox.gives_back(4, 5)
+    inbox.slice.era = Era(inbox.slice, 2, 2)
+    assert await inbox.gets(5, 6) == [5, 6]
 
 
 async def test_only_the_queue_whose_messages_are_on_their_way_back_waits_for_them() -> None:
-    buffer = await given_back(4, 5, 6, queues=(1, 2))
-    both = Given(7, handles=(1, 2))
-    await buffer.put(both)
-    assert (both.handles, both.given_back) == ([2], [1])
-    assert buffer.take() is both
-    live = Given(0, handles=(1,))
-    live.live = True
-    await buffer.put(live)
-    assert buffer.take() is live, "a live message has no place among them"
+    inbox = Inbox(1, 2)
+    await inbox.gives_back(4, 5, 6)
+    both = inbox.slice.delivery(7, handles=(1, 2))
+    await inbox.buffer.put(both)
+    assert (both.handles, inbox.slice.given_back[-1]) == ([2], (1, 7))
+    assert inbox.buffer.take() is both
+    live = LiveDelivery(wire.Delivery(key=b"k", live=True), 0, 1, Chunk(bodies=[b"x"]), [1], inbox.slice.era)
+    await inbox.buffer.put(live)
+    assert inbox.buffer.take() is live, "a live message has no place among them"
 
 
 async def test_what_an_inbox_remembers_of_what_it_gave_back_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shoal.inbox_buffer.RETURNING_MAX", 10)
-    buffer: Any = InboxBuffer({1: b"q", 2: b"r"}, 1 << 20)
+    inbox = Inbox(1, 2)
     for number in range(30):
-        await buffer.put(Given(1, handles=(1 + number % 2,), key_bytes=b"%d" % number))
-    buffer.give_back_old({1: 60.0, 2: 60.0}, 60.0, asyncio.get_running_loop().time() + 61)
-    assert [key for _, key in buffer._returning] == [b"%d" % number for number in range(20, 30)]
-    buffer.give_back_of({1})
-    assert {handle for handle, _ in buffer._returning} == {2}
+        await inbox.buffer.put(inbox.slice.delivery(1, (1 + number % 2,), b"%d" % number))
+    inbox.buffer.give_back_old({1: 60.0, 2: 60.0}, 60.0, asyncio.get_running_loop().time() + 61)
+    assert [key for _, key in inbox.buffer._returning] == [b"%d" % number for number in range(20, 30)]
+    inbox.buffer.give_back_of({1})
+    assert {handle for handle, _ in inbox.buffer._returning} == {2}
+
+
+def test_what_is_followed_of_one_key_is_bounded() -> None:
+    returning = Returning()
+    for offset in range(10_001):
+        returning.add(offset, offset + 1, (1, offset + 1))
+    assert returning.has(10_000, 10_001) and not returning.has(9_999, 10_001), "order may break then, nothing is lost"
+
+
+def test_the_lowest_that_is_on_its_way_decides() -> None:
+    returning = Returning()
+    for number, offset in enumerate((30, 50, 10, 40), 1):
+        returning.add(offset, offset + 5, (1, number))
+    assert not returning.is_behind(10) and returning.is_behind(11)
+    returning.taken((1, 2))
+    assert not returning.is_behind(10) and returning.is_behind(11) and not returning.has(30, 35)
+    returning.taken((1, 3))
+    assert not returning.is_behind(40) and returning.is_behind(41)
+    assert returning.has(40, 45) and not returning.has(40, 46) and not returning.has(41, 45)
+    returning.taken((2, 0))
+    assert not returning and not returning.is_behind(1000)
+
+
+def test_each_nack_has_a_number_in_the_order_of_the_frames() -> None:
+    nacks = NumberedNacks()
+    numbers = [nacks.add(b"k", first, first + 1, handle) for first in (1, 2) for handle in (7, 8)]
+    assert numbers == [1, 2, 1, 2], "ranges that touch go together"
+    assert [nacks.add(b"k", 9, 10, 7), nacks.add(b"m", 1, 2, 7), nacks.add(b"k", 3, 4, 8)] == [3, 4, 2]
+    blocks = [(b"k", 1, 3, [7]), (b"k", 1, 4, [8]), (b"k", 9, 10, [7]), (b"m", 1, 2, [7])]
+    assert list(nacks.take()) == [(1, blocks)] and not nacks
+    many = [nacks.add(b"k", 1, 2, handle) for handle in range(25_000)]
+    assert many == list(range(5, 25_005))
+    frames = list(nacks.take())
+    assert [(number, len(block.consumers)) for number, (block,) in frames] == [
+        (5, 10_000),
+        (10_005, 10_000),
+        (20_005, 5_000),
+    ]

@@ -101,7 +101,7 @@ def receive(world: World, session: int, handle: int | None, delivery: wire.Deliv
         assert ways, f"{delivery.key!r} {offset} reaches session {session} handle {handle}, and was not given to it"
         deliveries.check_times(ways[0].life, delivery.key, offset, delivery.redelivered)
         deliveries.check_headers(delivery.key, offset, headers[offset - delivery.first].fields if headers else {})
-        node.given.came(session, ways[0], not delivery.redelivered)
+        node.given.came(session, ways[0], not delivery.redelivered, delivery.nacks_taken)
 
 
 def take(world: World, random: Random, client: Client | None = None) -> None:
@@ -170,10 +170,17 @@ def nack(world: World, random: Random) -> None:
     if handle is not None and random.random() < 0.2:
         nacks.stop.append(handle)
         client.stopped = True
-    world.say("nack", client.session.number, nacks)
+    number, given = client.session.number, world.node.given
+    done, sent = given.nacks.get(number, (0, 0))
+    if nacks.unseen and random.random() < 0.5:
+        nacks.number = sent + 1
+        given.nacks[number] = done, sent + 1
+    world.say("nack", number, nacks)
     owned = world.node.owed.owns(key)
 
     def taken(error: ShoalError | None) -> None:
+        if nacks.number and error is None and number in given.nacks:
+            given.nacks[number] = max(nacks.number, given.nacks[number][0]), given.nacks[number][1]
         if error is not None and owned and world.node.owed.owns(key):
             world.failed.append(error)
 

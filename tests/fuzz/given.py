@@ -8,7 +8,7 @@ A consumer is any object that the slice uses for one: the model only compares it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Set
 from typing import NamedTuple
 
 from tests.fuzz.owed import Life
@@ -37,14 +37,16 @@ class Way(NamedTuple):
 
 class Given:
     """Keeps what consumers hold. `held`: by life and key, offset -> holder. `ways`: by session, each message on its way
-    with the binding's turn at each time that it was given. `left`: consumers that are gone. `stopped`: those that asked
-    for nothing more."""
+    with the binding's turn, and the nacks looked at, at each time that it was given. `left`: consumers that are gone.
+    `stopped`: those that asked for nothing more."""
 
     def __init__(self) -> None:
         self.came_back: CameBack = lambda life, key, offset, reason: None
         self.acked_late: Callable[[int, bytes, set[int]], None] = lambda life, key, offsets: None
         self.held: dict[tuple[int, bytes], dict[int, Holder]] = {}
-        self.ways: dict[int, dict[Way, list[int]]] = {}
+        self.ways: dict[int, dict[Way, list[tuple[int, tuple[int, int]]]]] = {}
+        self.nacks: dict[int, tuple[int, int]] = {}
+        """The number of each session's last nacks that were looked at, and of the last that were sent."""
         self.left: set[Consumer] = set()
         self.stopped: set[Consumer] = set()
         self._given_back: set[tuple[int, bytes, int]] = set()
@@ -72,14 +74,16 @@ class Given:
     def way(self, life: Life, key: bytes, offset: int, session: int, handle: int | None) -> None:
         """Notes that a message is on its way."""
         turn = self._turns.get((life.number, key), 0)
-        self.ways.setdefault(session, {}).setdefault(Way(handle, life.number, key, offset), []).append(turn)
+        way = Way(handle, life.number, key, offset)
+        self.ways.setdefault(session, {}).setdefault(way, []).append((turn, self.nacks.get(session, (0, 0))))
 
-    def came(self, session: int, way: Way, first_time: bool) -> None:
-        """Notes that a message reached the session."""
+    def came(self, session: int, way: Way, first_time: bool, nacks_taken: int) -> None:
+        """Notes that a message reached the session, and told which nacks had been looked at before it was given."""
         ways = self.ways.get(session, {})
         assert way in ways, f"{way} reaches session {session}, and was not given to it"
         turns = ways[way]
-        turn = turns.pop(0)
+        turn, (low, high) = turns.pop(0)
+        assert way.handle is None or low <= nacks_taken <= high, f"{way} tells nacks {nacks_taken}, not {low} to {high}"
         if not turns:
             del ways[way]
         if first_time and way[1:] not in self._given_back:
@@ -119,13 +123,21 @@ class Given:
         to: int,
         at: tuple[int, int | None],
         unseen: bool = False,
+        waits: Set[int] = frozenset(),
     ) -> None:
         """Notes that a consumer gave back the offsets that it holds in first <= o < to, as far as they reached
-        it. `at`: its session and handle. `unseen`: this delivery does not count."""
+        it, and those that still waited for it. `at`: its session and handle. `unseen`: this delivery does not count."""
         session, handle = at
         held, ways = self.holds(life, key), self.ways.get(session, {})
-        for offset in [o for o, holder in held.items() if first <= o < to and holder.consumer is consumer]:
-            if handle is None or Way(handle, life.number, key, offset) not in ways:
+        for way in [Way(handle, life.number, key, offset) for offset in waits]:
+            ways[way].pop()
+            if not ways[way]:
+                del ways[way]
+        for offset in [o for o, holder in held.items() if holder.consumer is consumer]:
+            if offset in waits:
+                del held[offset]
+                self._given_back.add((life.number, key, offset))
+            elif first <= offset < to and (handle is None or Way(handle, life.number, key, offset) not in ways):
                 del held[offset]
                 if unseen:
                     self._given_back.add((life.number, key, offset))
@@ -157,6 +169,7 @@ class Given:
 
     def closes(self, session: int) -> None:
         """Notes that nothing more reaches the session."""
+        self.nacks.pop(session, None)
         for way in self.ways.pop(session, {}):
             self._unsent.setdefault((session, way.handle), set()).add(way)
 
@@ -209,6 +222,7 @@ class Given:
 
     def crashed(self) -> None:
         """Notes a crash: nothing of a slice's dispatch survives it."""
+        self.nacks = {}
         self.held.clear()
         self.ways.clear()
         self._last.clear()

@@ -52,6 +52,13 @@ from tests.slice_node.memory_base import MemoryBase
 WINDOW_BYTES = 1 << 20
 
 
+def waiting_for(attachment: Attachment, key_id: bytes, first: int, to: int) -> set[int]:
+    """The offsets of the parcels that wait for the attachment and have some of the offsets first <= o < to."""
+    parcels = [parcel for slot, parcel in attachment.session.waiting.items() if slot[0] == key_id and parcel.is_owed]
+    some = [one for one in parcels if attachment.handle in one.handles and one.low < to and one.to > first]
+    return {offset for one in some for offset in range(one.low, one.to)}
+
+
 class Memory(NamedTuple):
     """The bytes of the shares of dispatch."""
 
@@ -188,13 +195,20 @@ class Node:
         stop = dispatcher.stop
 
         def nacking(
-            attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int, unseen: bool = False
+            attachment: Attachment,
+            key_id: bytes,
+            first: int,
+            to: int,
+            delay_ms: int,
+            unseen: bool = False,
+            copies: bool = False,
         ) -> int:
             stream, life = attachment.feed.streams.get(key_id), self.owed.lives.get(attachment.feed.name)
             if stream is not None and life is not None and not attachment.feed.gone:
                 at = attachment.session.number, attachment.handle
-                self.given.nack(life, attachment, stream.key, first, to, at, unseen)
-            return nack(attachment, key_id, first, to, delay_ms, unseen)
+                waits = waiting_for(attachment, key_id, first, to) if copies and first < to else set()
+                self.given.nack(life, attachment, stream.key, first, to, at, unseen, waits)
+            return nack(attachment, key_id, first, to, delay_ms, unseen, copies)
 
         def acking(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
             stream = attachment.feed.streams.get(key_id)

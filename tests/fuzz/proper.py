@@ -107,7 +107,9 @@ def nacks(random: Random) -> wire.Nacks:
     delay_ms = random.choice((0, 0, 20, 86_400_000))
     messages = [ack(random) for _ in range(random.choice((1, 3)))]
     stop = random.choice(((), (), (1, 2), range(1, 9)))
-    return wire.Nacks(messages=messages, delay_ms=delay_ms, unseen=not delay_ms and random.random() < 0.5, stop=stop)
+    unseen = not delay_ms and random.random() < 0.5
+    number = random.choice((0, 1, 1 << 63)) if unseen else 0
+    return wire.Nacks(messages=messages, delay_ms=delay_ms, unseen=unseen, number=number, stop=stop)
 
 
 def pull(random: Random) -> wire.Pull:

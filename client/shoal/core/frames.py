@@ -193,10 +193,11 @@ class AcksFrame(Frame):
 
 
 class NacksFrame(Frame):
-    """Carries nacks. `delay_ms` None: no program was given the messages. `stop`: handles that are to get nothing more.
-    `done` is called once, when the slice has them or refuses them. They mean nothing on the next stream."""
+    """Carries nacks. `delay_ms` None: no program was given the messages. `number`: that of the first consumer; 0: they
+    have none. `stop`: handles that are to get nothing more. `done` is called once, when the slice
+    has them or refuses them. They mean nothing on the next stream."""
 
-    __slots__ = ("_delay_ms", "_done", "_nacks", "_stop", "cost_bytes")
+    __slots__ = ("_delay_ms", "_done", "_nacks", "_number", "_stop", "cost_bytes")
 
     def __init__(
         self,
@@ -204,9 +205,11 @@ class NacksFrame(Frame):
         delay_ms: int | None,
         done: Callable[[ShoalError | None], None],
         stop: Sequence[int] = (),
+        number: int = 0,
     ) -> None:
         super().__init__()
         self.cost_bytes = 0
+        self._number = number
         self._nacks = nacks
         self._stop = stop
         self._delay_ms = delay_ms
@@ -216,6 +219,7 @@ class NacksFrame(Frame):
         request.nacks.messages.extend(self._nacks)
         if self._delay_ms is None:
             request.nacks.unseen = True
+            request.nacks.number = self._number
         else:
             request.nacks.delay_ms = self._delay_ms
         request.nacks.stop.extend(self._stop)

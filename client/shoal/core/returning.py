@@ -1,64 +1,64 @@
 """Follows the messages of one key that an inbox gave back, so that nothing of the key overtakes them.
 
-A slice gives back the first of them first. But others may have taken it, or its time to live is over; and what was on
-its way when it went back comes before it, some of it twice, if an ack timeout ended meanwhile. So all that is behind
-the first goes back, too, until that comes again; or, if it does not, until the first of those that do come has come
-twice. Pure.
+Each nack has a number, and each delivery tells up to which number the slice had looked at them before it was put on its
+way. So what was on its way by then is known for it: it is behind what went back, and goes back, too; or it is a copy of
+what went back, which the slice gives again anyway. What comes later is in order. Pure.
 """
 
 from __future__ import annotations
 
-from shoal.core.offset_ranges import Ranges, count, with_range, within
-from shoal_contract.limits import WINDOW_MESSAGES_DEFAULT
+from collections import deque
 
-_TIMES = 2
-"""How often the first of those that come again is sent back."""
-_ROUNDS = 3
-"""How often all that was given back may come again before it is taken as it comes: others take some of it each time."""
-_MESSAGES = 3 * WINDOW_MESSAGES_DEFAULT
-"""How many messages go back at most: no more can have been on their way when the first went back."""
+from shoal.eras import Turn
+from shoal.limits import RETURNING_RANGES_MAX
 
 
 class Returning:
-    """Is what one queue has on its way back of one key. `ranges`: its offsets, at least one."""
+    """Is what one queue has on its way back of one key."""
 
-    __slots__ = ("_again", "_messages", "_repeats", "_times", "ranges")
+    __slots__ = ("_lowest", "_pieces")
 
     def __init__(self) -> None:
-        self.ranges: Ranges = ()
-        self._again = 0
-        """The lowest offset that came again; 0: none did."""
-        self._times = 0
-        self._repeats = 0
-        """How many messages came again."""
-        self._messages = 0
-        """How many came, and went back."""
+        self._pieces: dict[int, tuple[int, Turn]] = {}
+        """First offset -> the offset behind the last one, and the nack that gave them back; the first nack first."""
+        self._lowest: deque[tuple[int, Turn]] = deque()
+        """Of the pieces that each nack and all later ones gave back, the one with the lowest offset: they ascend."""
 
-    def add(self, first: int, end: int) -> None:
-        """Notes that offsets first <= offset < end go back."""
-        self.ranges = with_range(self.ranges, first, end)[0]
+    def __bool__(self) -> bool:
+        """Returns whether something is on its way back."""
+        return bool(self._pieces)
 
-    def is_before(self, end: int) -> bool:
-        """Returns whether what ends before this offset is before all that is on its way back."""
-        return end <= self.ranges[0][0]
+    def add(self, first: int, end: int, turn: Turn) -> None:
+        """Notes that offsets first <= offset < end go back by a nack, the newest."""
+        self._pieces.pop(first, None)
+        if len(self._pieces) == RETURNING_RANGES_MAX:
+            self._pieces.clear()
+            self._lowest.clear()
+        self._pieces[first] = end, turn
+        while self._lowest and self._lowest[-1][0] >= first:
+            self._lowest.pop()
+        self._lowest.append((first, turn))
 
-    def is_over(self, first: int, end: int) -> bool:
-        """Returns whether offsets first <= offset < end, which come now, may be handed out: nothing before them is to
-        come. If not, they go back."""
-        if first <= self.ranges[0][0]:
-            return True
-        if within(self.ranges, first, end) and self._came_again(first, end):
-            return True
-        self._messages += end - first
-        if self._messages > _MESSAGES:
-            return True
-        self.add(first, end)
-        return False
+    def taken(self, turn: Turn) -> None:
+        """Notes that the slice had looked at all nacks up to this one before it put on its way what comes now."""
+        while self._pieces:
+            first, (_, of) = next(iter(self._pieces.items()))
+            if of > turn:
+                break
+            del self._pieces[first]
+        while self._lowest and self._lowest[0][1] <= turn:
+            self._lowest.popleft()
 
-    def _came_again(self, first: int, end: int) -> bool:
-        self._repeats += end - first
-        if not self._again or first < self._again:
-            self._again, self._times = first, 0
-        if first == self._again:
-            self._times += 1
-        return self._times > _TIMES or self._repeats > _ROUNDS * count(self.ranges)
+    def is_behind(self, end: int) -> bool:
+        """Returns whether what ends before this offset has something before it that is on its way back, or is it."""
+        return bool(self._lowest) and self._lowest[0][0] < end
+
+    def has(self, first: int, end: int) -> bool:
+        """Returns whether all offsets first <= offset < end are on their way back: copies that come now are of before,
+        and the slice gives them again."""
+        while first < end:
+            piece = self._pieces.get(first)
+            if piece is None:
+                return False
+            first = piece[0]
+        return True

@@ -31,6 +31,7 @@ class FakeSession:
         self.cut = False
         self.queues: dict[int, bytes] = {}
         self.windows: dict[int, int] = {}
+        self.nacks_taken = 0
         self.outbox: asyncio.Queue[wire.SessionResponse | None] = asyncio.Queue()
 
 
@@ -303,6 +304,9 @@ class FakeSlice:
         queues = {} if session is None else session.queues
         if session is not None:
             session.windows.update(dict.fromkeys(nacks.stop, 0))
+            if nacks.number:
+                named = sum(len(nack.handles) + len(nack.queues) for nack in nacks.messages)
+                session.nacks_taken = max(session.nacks_taken, nacks.number + named - 1)
         for nack in nacks.messages:
             attached = [queues[handle] for handle in nack.handles if handle in queues]
             for queue in (*nack.queues, *attached):
@@ -365,6 +369,8 @@ class FakeSlice:
                     together.setdefault(given, []).append(handle)
             if together or gaps:
                 deliveries = [_delivery(given, handles) for given, handles in together.items()]
+                for delivery in deliveries:
+                    delivery.nacks_taken = session.nacks_taken
                 session.outbox.put_nowait(wire.SessionResponse(deliveries=deliveries, gaps=gaps))
         for key, chunk, queues in self.state.take_live():
             self._give_live(key, chunk, queues)

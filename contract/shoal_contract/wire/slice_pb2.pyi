@@ -879,11 +879,17 @@ class Nacks(_message.Message):
     DELAY_MS_FIELD_NUMBER: _builtins.int
     UNSEEN_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
     delay_ms: _builtins.int
     """They are given again no earlier than after so long; in the leader's memory only, so a new leader gives them at once."""
     unseen: _builtins.bool
     """No program was given them: they are given again at once, and this delivery does not count. Not with delay_ms. A
     client that says so of everything never uses up max_deliveries: that is its own queue's business.
+    """
+    number: _builtins.int
+    """Only where unseen, and not in unary calls: the number of the first consumer of these nacks; those after it, in the
+    order of the frame, have the next ones. 0: they have none. A client lets numbers grow, and deliveries tell them
+    (Delivery.nacks_taken).
     """
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ack]:
@@ -902,10 +908,11 @@ class Nacks(_message.Message):
         delay_ms: _builtins.int = ...,
         unseen: _builtins.bool = ...,
         stop: _abc.Iterable[_builtins.int] | None = ...,
+        number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_ms", b"delay_ms", "messages", b"messages", "stop", b"stop", "unseen", b"unseen"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_ms", b"delay_ms", "messages", b"messages", "number", b"number", "stop", b"stop", "unseen", b"unseen"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1286,6 +1293,7 @@ class Delivery(_message.Message):
     REDELIVERED_FIELD_NUMBER: _builtins.int
     LIVE_FIELD_NUMBER: _builtins.int
     EXPIRES_MS_FIELD_NUMBER: _builtins.int
+    NACKS_TAKEN_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     first: _builtins.int
     """Offset of the chunk's first message."""
@@ -1303,6 +1311,10 @@ class Delivery(_message.Message):
     """
     expires_ms: _builtins.int
     """The leader's time when the messages expire; 0: never."""
+    nacks_taken: _builtins.int
+    """The number of the last consumer of this session's nacks that was looked at before this was put on its way; 0: there
+    was none with a number. What it gave back and this brings was given again since. 0 in answers to Pull.
+    """
     @_builtins.property
     def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The queues' handles in this session (empty in answers to Pull)."""
@@ -1320,10 +1332,11 @@ class Delivery(_message.Message):
         redelivered: _builtins.int = ...,
         live: _builtins.bool = ...,
         expires_ms: _builtins.int = ...,
+        nacks_taken: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "expires_ms", b"expires_ms", "first", b"first", "handles", b"handles", "key", b"key", "live", b"live", "low", b"low", "redelivered", b"redelivered", "time_ms", b"time_ms", "to", b"to"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "expires_ms", b"expires_ms", "first", b"first", "handles", b"handles", "key", b"key", "live", b"live", "low", b"low", "nacks_taken", b"nacks_taken", "redelivered", b"redelivered", "time_ms", b"time_ms", "to", b"to"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

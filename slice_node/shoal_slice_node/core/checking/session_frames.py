@@ -166,6 +166,8 @@ def check_nacks(nacks: wire.Nacks, everyone: bool) -> int:
         raise Malformed(
             "what no program was given is given again at once: unseen nacks have no delay_ms", subject="unseen"
         )
+    if nacks.number and (everyone or not nacks.unseen):
+        raise Malformed("only unseen nacks of a session have a number", subject="number")
     if nacks.stop and everyone:
         raise Malformed("handles belong to sessions; a unary nack stops none", subject="stop")
     check_at_most("handles per nacks to stop", len(nacks.stop), QUEUES_PER_ATTACH_MAX)

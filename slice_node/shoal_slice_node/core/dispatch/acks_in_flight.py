@@ -18,7 +18,7 @@ from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.dispatch.unsent import unsent
+from shoal_slice_node.core.dispatch.unsent import unsent, withdraw_unsent
 from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
 
 
@@ -114,10 +114,20 @@ class AcksInFlight:
         self._gathering[feed.queue_id] = feed
         self._registry.wake(feed)
 
-    def nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int, unseen: bool) -> int:
+    def nack(
+        self,
+        attachment: Attachment,
+        key_id: bytes,
+        first: int,
+        to: int,
+        delay_ms: int,
+        unseen: bool = False,
+        copies: bool = False,
+    ) -> int:
         """Takes back the offsets first <= o < to of this key, as far as this attachment has them out and was sent them.
-        `unseen`: no program was given them, so they count no delivery, and do not rest. Returns what it cost, in
-        stretches looked at. Raises ResourceExhausted if no more messages can rest."""
+        `unseen`: no program was given them, so they count no delivery, and do not rest. `copies`: as far as they wait
+        to be sent once more, they come back, too. Returns what it cost, in stretches looked at. Raises
+        ResourceExhausted if no more messages can rest."""
         feed, registry = attachment.feed, self._registry
         stream = feed.streams.get(key_id)
         if stream is None or first >= to:
@@ -127,8 +137,11 @@ class AcksInFlight:
             if stretches:
                 registry.returns.check_rests(feed, attachment.session, stretches)
         looked_at = len(stream.out) + len(stream.returned or ())
-        not_sent = unsent(attachment, stream)
-        parts = [(first, to)] if not_sent is None else not_sent.gaps(first, to)
+        if copies:
+            parts = withdraw_unsent(registry, attachment, stream, first, to).pairs()
+        else:
+            not_sent = unsent(attachment, stream)
+            parts = [(first, to)] if not_sent is None else not_sent.gaps(first, to)
         back = [one for low, high in parts for one in stream.take_back(attachment, low, high)]
         if back:
             if unseen:

@@ -15,12 +15,13 @@ from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.growing import Growing
 from shoal_slice_node.core.dispatch.letters import Letters
 from shoal_slice_node.core.dispatch.live import LiveChunk, give_live_directly
+from shoal_slice_node.core.dispatch.parcels import Taken
 from shoal_slice_node.core.dispatch.pausing import reads
 from shoal_slice_node.core.dispatch.presence import Presence
 from shoal_slice_node.core.dispatch.pump import Pump
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.returns import Returns
-from shoal_slice_node.core.dispatch.sessions import Session, Taken
+from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.transients import Transients
@@ -116,10 +117,17 @@ class Dispatcher:
         return self.acks.ack(attachment, key_id, first, to)
 
     def nack(
-        self, attachment: Attachment, key_id: bytes, first: int, to: int, delay_ms: int, unseen: bool = False
+        self,
+        attachment: Attachment,
+        key_id: bytes,
+        first: int,
+        to: int,
+        delay_ms: int,
+        unseen: bool = False,
+        copies: bool = False,
     ) -> int:
         """See AcksInFlight.nack."""
-        return self.acks.nack(attachment, key_id, first, to, delay_ms, unseen)
+        return self.acks.nack(attachment, key_id, first, to, delay_ms, unseen, copies)
 
     def stop(self, session: Session, handle: int) -> None:
         """Gives nothing more to a handle: also if its queue has no part here yet, and gets one later."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Set
+from typing import NamedTuple
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.limits import (
@@ -136,7 +137,7 @@ class Parcel:
         why = wire.GapReason.ValueType(self.gap)
         return wire.Gap(key=self.key, first=self.first, to=self.to, why=why, handles=self.handles)
 
-    def to_wire(self) -> wire.Delivery:
+    def to_wire(self, nacks_taken: int = 0) -> wire.Delivery:
         return wire.Delivery(
             key=self.key,
             first=self.first,
@@ -148,4 +149,16 @@ class Parcel:
             low=self.low,
             live=self.is_live,
             expires_ms=self.expires_ms,
+            nacks_taken=nacks_taken,
         )
+
+
+class Taken(NamedTuple):
+    """Holds what a session takes to send. `cost_bytes`: the memory that it held; it counts as under way until it is
+    sent."""
+
+    deliveries: list[wire.Delivery]
+    gaps: list[wire.Gap]
+    cost_bytes: int
+    told: list[tuple[bytes, Parcel]]
+    """The gaps, each with its key id; also those in the place of what has expired."""

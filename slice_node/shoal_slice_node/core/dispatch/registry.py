@@ -297,7 +297,7 @@ class Registry:
             parcel = session.waiting.get(slot)
             if parcel is None:
                 break
-            if parcel.number >= stream.parcel:
+            if parcel.number >= stream.parcel and parcel.number > session.nacks_taken.last_parcel:
                 return parcel
         else:
             count = self._parcels + _LOOKS_FOR_A_PARCEL
@@ -352,13 +352,13 @@ class Registry:
         Returns how many."""
         session, key_id, handle = attachment.session, stream.key_id, attachment.handle
         assert handle is not None
-        waiting, number = session.waiting, stream.parcel
+        waiting, number, barred = session.waiting, stream.parcel, session.nacks_taken.last_parcel
         given = held_bytes = 0
         for part in parts:
             if session.under_way_bytes + held_bytes >= session.room_bytes:
                 break
             parcel = waiting.get((key_id, part.low, part.to, 0, 0, 0))
-            if parcel is None or parcel.number < number:
+            if parcel is None or parcel.number < number or parcel.number <= barred:
                 self.shares.hold(session, held_bytes)
                 held_bytes = 0
                 stream.join_parcel(number)

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.dispatch.asked_attaches import AskedAttaches
 from shoal_slice_node.core.dispatch.ended_handles import EndedHandles
-from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
+from shoal_slice_node.core.dispatch.nacks_taken import NacksTaken
+from shoal_slice_node.core.dispatch.parcels import Parcel, Slot, Taken
 from shoal_slice_node.core.dispatch.shares import Share
 from shoal_slice_node.core.dispatch.unsent import UnsentParcels
 from shoal_slice_node.core.limits import OWED_PER_SESSION_MAX
@@ -21,17 +22,6 @@ if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.attachment import Attachment
     from shoal_slice_node.core.dispatch.feeds import Feed
     from shoal_slice_node.core.dispatch.leases import Lease
-
-
-class Taken(NamedTuple):
-    """Holds what a session takes to send. `cost_bytes`: the memory that it held; it counts as under way until it is
-    sent."""
-
-    deliveries: list[wire.Delivery]
-    gaps: list[wire.Gap]
-    cost_bytes: int
-    told: list[tuple[bytes, Parcel]]
-    """The gaps, each with its key id; also those in the place of what has expired."""
 
 
 class Session:
@@ -63,6 +53,7 @@ class Session:
         "ended_by",
         "ended_handles",
         "leases",
+        "nacks_taken",
         "number",
         "owed",
         "owed_max",
@@ -109,6 +100,7 @@ class Session:
         self.resumed: dict[Attachment, None] = {}
         """Those that are to be given something again."""
         self.waiting: dict[Slot, Parcel] = {}
+        self.nacks_taken = NacksTaken()
         self.sent_to = 0
         self.leases: OrderedDict[Lease, None] = OrderedDict()
         self._unsent: UnsentParcels | None = None
@@ -278,6 +270,11 @@ class Session:
 
     # What waits for it.
 
+    def take_nacks(self, number: int) -> None:
+        """Notes that nacks up to this number were taken: parcels from now on tell it."""
+        last = next(reversed(self.waiting.values())).number if self.waiting else 0
+        self.nacks_taken.add(number, last)
+
     def add_parcel(self, slot: Slot, parcel: Parcel) -> None:
         """Lets a new parcel wait, behind the others."""
         self.waiting[slot] = parcel
@@ -331,7 +328,7 @@ class Session:
                 gaps.append(parcel.to_gap())
                 continue
             self._taken += (parcel.to - parcel.low) * len(parcel.handles)
-            deliveries.append(parcel.to_wire())
+            deliveries.append(parcel.to_wire(self.nacks_taken.before(parcel.number)))
         for slot in leaving:
             self._leaves(slot)
         return Taken(deliveries, gaps, cost_bytes, told)

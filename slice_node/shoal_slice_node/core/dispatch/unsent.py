@@ -16,6 +16,7 @@ from shoal_slice_node.core.ranges import Ranges
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.attachment import Attachment
     from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
+    from shoal_slice_node.core.dispatch.registry import Registry
     from shoal_slice_node.core.dispatch.streams import Stream
 
 
@@ -78,6 +79,19 @@ def withdraw(attachment: Attachment, key_id: bytes, parcels: Sequence[tuple[Slot
             attachment.note_unsent(key_id, parcel.low, parcel.to)
             freed_bytes += session.withdraw(slot, parcel, handle)
     return freed_bytes
+
+
+def withdraw_unsent(registry: Registry, attachment: Attachment, stream: Stream, first: int, to: int) -> Ranges:
+    """Takes an attachment out of what waits for its session of the offsets first <= o < to. Returns these offsets, with
+    all that it was not sent; it has some of them out still, which the caller takes back."""
+    session, key_id = attachment.session, stream.key_id
+    if attachment.handle is not None and stream.parcel > session.sent_to:
+        waiting = session.unsent(key_id, attachment.handle)
+        some = [(slot, parcel) for slot, parcel in waiting if parcel.low < to and parcel.to > first]
+        freed_bytes = withdraw(attachment, key_id, some)
+        if freed_bytes:
+            registry.let_go(session, freed_bytes)
+    return Ranges([(first, to), *attachment.take_unsent(key_id)])
 
 
 def split(out: Iterable[Out], not_sent: Ranges | None) -> tuple[list[Returned], list[Returned]]:

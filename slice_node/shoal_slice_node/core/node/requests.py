@@ -171,14 +171,15 @@ def take_nacks(
     """
     messages = list(nacks.messages)
     delay_ms = check_nacks(nacks, everyone)
-    unseen = nacks.unseen
+    unseen, numbered = nacks.unseen, nacks.number > 0
     stop = list(nacks.stop)
     looks = count_acks(messages) + len(stop)
 
     def nack(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
-        return node.dispatcher.nack(attachment, key_id, first, to, delay_ms, unseen)
+        return node.dispatcher.nack(attachment, key_id, first, to, delay_ms, unseen, copies=numbered)
 
-    _settle(node, source, _named_messages(node, session, messages, everyone, nack, None, stop), looks, done)
+    work = _named_messages(node, session, messages, everyone, nack, None, stop, nacks.number)
+    _settle(node, source, work, looks, done)
 
 
 def _settle(
@@ -204,9 +205,18 @@ def _named_messages(
     settle: _SettleOne,
     unacked: list[int] | None,
     stop: Sequence[int] = (),
+    number: int = 0,
 ) -> Work[None]:
     """Checks all acks, or nacks, then stops handles, then settles them, then tells what is unacked. Raises InvalidName,
-    NotOwner, before anything is settled or stopped."""
+    NotOwner, before anything is settled or stopped. `number`: of the first consumer, where the session is to note which
+    were looked at; 0: it is not."""
+
+    def looked_at(consumers: int) -> None:
+        nonlocal number
+        if number and consumers:
+            number += consumers
+            session.take_nacks(number - 1)
+
     left = ACKED_PER_STEP
     named: list[tuple[wire.Ack, bytes]] = []
     for ack in acks:
@@ -221,10 +231,12 @@ def _named_messages(
         row = node.state.tables.key.get(full_name)
         left -= 1
         if row is None:
+            looked_at(len(ack.handles) + len(ack.queues))
             continue
         key_id = row[ID]
         for held in _everyone(node, ack, key_id) if everyone else _own(node, session, ack):
             left -= 1 if held is None else settle(held[0], key_id, held[1], held[2])
+            looked_at(1)
             if left <= 0:
                 left = ACKED_PER_STEP
                 yield

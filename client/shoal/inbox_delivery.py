@@ -1,0 +1,40 @@
+"""Defines what an inbox gets from a slice: a delivery that knows before which nacks it was put on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+
+from shoal.eras import Era, Turn
+from shoal.messages import Delivery
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.common_pb2 import Chunk
+
+
+class InboxDelivery(Delivery):
+    """Is a delivery of one era. `turn`: the last nack that the slice had looked at before it was put on its way."""
+
+    __slots__ = ("_era", "turn")
+
+    def __init__(
+        self, item: wire.Delivery, first: int, end: int, chunk: Chunk, handles: Sequence[int], era: Era
+    ) -> None:
+        super().__init__(item, first, end, chunk, handles, era)
+        self._era = era
+        self.turn: Turn = era.stream, item.nacks_taken
+
+    def return_for(self, handles: Container[int]) -> Iterator[tuple[int, int, int, Turn]]:
+        """Takes handles out, and gives back what they would have got. Yields each, with ranges, first <= offset < end,
+        and the nack that gives each back."""
+        for handle in self._take_out(handles):
+            for first, end, turn in self._era.return_for(self, handle):
+                yield handle, first, end, turn
+
+    def forget_copy(self, handles: Container[int]) -> None:
+        """Takes handles out that are given this again, as they gave back a copy of it."""
+        for handle in self._take_out(handles):
+            self._era.forget_copy(self, handle)
+
+    def _take_out(self, handles: Container[int]) -> list[int]:
+        gone = [one for one in self.handles if one in handles]
+        self._consumers = [one for one in self.handles if one not in handles]
+        return gone
