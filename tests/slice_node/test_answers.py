@@ -121,7 +121,7 @@ def test_small_answers_do_not_wait_behind_large_ones_that_nobody_reads() -> None
 
 def test_small_answers_never_keep_large_ones_waiting() -> None:
     """They had the first turn: those that came all the time took what was freed before a large one ever had room."""
-    room = AnswerRoom(LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
+    room = AnswerRoom(2 * LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
     small: list[Reservation] = []
     for number in range(500):
         room.reserve(small.append, f"hostile {number}", SMALL_ANSWER_BYTES)
@@ -133,6 +133,22 @@ def test_small_answers_never_keep_large_ones_waiting() -> None:
         small.pop(0).release()
         room.reserve(small.append, "hostile again", SMALL_ANSWER_BYTES)
     assert large
+
+
+def test_small_answers_that_are_read_slowly_leave_a_large_one_its_room() -> None:
+    """They took the room down to nothing while no large one waited; the next one waited until much was read."""
+    room = AnswerRoom(4 * LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
+    small: list[Reservation] = []
+    for number in range(5_000):
+        room.reserve(small.append, f"hostile {number}", SMALL_ANSWER_BYTES)
+    large: list[Reservation] = []
+    room.reserve(large.append, "honest")
+    waited, read = room.waiting, 0
+    assert waited > 1_000
+    while not large:
+        small.pop(0).release()
+        read += 1
+    assert read <= waited + SMALL_ANSWERS_BYTES // SMALL_ANSWER_BYTES + 1, "each that is read lets the next begin"
 
 
 async def test_what_a_session_is_owed_is_never_below_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -140,8 +140,8 @@ class AnswerRoom:
             while line := self._have_none or self._have_some:
                 source = next(iter(line))
                 size_bytes = line[source][0][1]
-                if self.share.free_bytes < size_bytes:
-                    break
+                if self.share.free_bytes < LARGE_ANSWER_BYTES:
+                    break  # Also of small ones: or they would take what a large one waits for.
                 self._begin(line, source, size_bytes)
         finally:
             self._admitting = False

@@ -280,5 +280,6 @@ def parse_frame(data: bytes) -> Frame:
     try:
         checked = parse_change(change)
     except ShoalError as error:
-        return Frame(request, kind, change, error, kept_bytes_of_change(len(change), 0))
+        refusal = error.with_traceback(None)  # The traceback has the frame, which has the error: a circle.
+        return Frame(request, kind, change, refusal, kept_bytes_of_change(len(change), 0))
     return Frame(request, kind, change, checked, kept_bytes_of_change(len(change), checked.operations))

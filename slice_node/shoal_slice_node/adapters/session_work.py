@@ -43,6 +43,10 @@ class SessionWork:
         """Begins what a frame requests. Returns how many of its bytes in the room of large frames can be freed now."""
         weight = _weight(frame)
         self._answers.expect(weight)
+        if isinstance(frame.checked, ShoalError):  # It is not raised: its traceback would keep the frame.
+            kept.free()
+            self._answers.add(self._broker.refusal(frame.request.sequence, frame.checked), weight)
+            return large_bytes
         try:
             return self._begin(frame, weight, large_bytes, kept)
         except ShoalError as error:
@@ -95,11 +99,9 @@ class SessionWork:
 
     def _change(self, frame: Frame, weight: int, large_bytes: int, kept: Kept) -> None:
         """Submits a change. Its weight grows with its operations: each may be refused with a text, so the answer may
-        grow too. Raises the error of one that is refused."""
+        grow too."""
         checked, request = frame.checked, frame.request
-        if not isinstance(checked, Checked):
-            assert checked is not None
-            raise checked
+        assert isinstance(checked, Checked)
         head = ChangeHead(self._producer, request.sequence, request.settled)
         more = checked.operations // OPERATIONS_PER_WEIGHT
 

@@ -80,8 +80,10 @@ def _handler(method: Unary, admission: Admission) -> grpc.RpcMethodHandler[Any, 
                     with admission.read(peer, leave):
                         kept_bytes = method.kept_bytes(request)
                         with admission.working(kept_bytes + UNARY_IN_MEMORY_TIMES * request.ByteSize()):
-                            data = (await method.answer(request, Call(peer, held))).SerializeToString()
-                            del request
+                            try:
+                                data = (await method.answer(request, Call(peer, held))).SerializeToString()
+                            finally:
+                                del request  # An error's traceback would keep it.
                         with admission.unread(len(data)):
                             await _write(data, context, admission)
             except ShoalError as error:

@@ -107,7 +107,7 @@ class Engine:
         except ShoalError as error:
             if error.subject == UNKNOWN_STEP:
                 raise  # A newer version knew it: if this node refused it, tables would differ unnoticed.
-            effects.refused = error
+            effects.refused = error.with_traceback(None)  # That has the effects, which have the error: a circle.
             return
         if repeated is not None:
             effects.refused = refusal_of(repeated) if checked.change.atomic else None
