@@ -25,6 +25,8 @@ class _Part(Protocol):
 
     def queue_of(self, consumer: int | bytes) -> bytes: ...
 
+    def hand_out(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None: ...
+
     def return_for(
         self, era: Era, key: bytes, first: int, end: int, handle: int
     ) -> Iterator[tuple[int, int, Turn]]: ...
@@ -55,6 +57,10 @@ class Era:
     def give_back(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
         """Gives back what the program was not handed out, also of handles that are being detached."""
         self._part.give_back(self, delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
+
+    def hand_out(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+        """Notes that the program has these offsets, for an inbox that is to know."""
+        self._part.hand_out(self, key, first, end, handles)
 
     def return_for(self, delivery: Delivery, handle: int) -> Iterator[tuple[int, int, Turn]]:
         """Gives a delivery back for one handle. Yields ranges of it, first <= offset < end, each with the nack that

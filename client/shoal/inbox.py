@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Final
 
 from shoal.attach_calls import AttachCalls, Detaching
 from shoal.attachments import Attachments
@@ -77,11 +76,6 @@ class Inbox:
         self._last: Message | None = None
         """The last message handed out: `_current` yields what its delivery holds after it."""
         self._turn = 0
-        self._takers: set[asyncio.Task[object]] = set()
-        """Where it is not known what is unacked: the tasks that have taken a message, and asked for none since."""
-        self._one_taken = False
-        """The same of a message that was taken by a task in which nothing but `get` runs, as `asyncio.wait_for` makes
-        them: who has it is not known; True until the next call."""
         telling, wake = routing.telling, self._buffer.changed.set
         self._dropped = DroppedQueues(self._queues, self._home_of, telling, wake, bool(queues))
         self._lost = LostQueues(
@@ -176,25 +170,7 @@ class Inbox:
     def _handed_out(self, message: Message) -> None:
         self._last = message
         if not self._drop_repeats:
-            self._takes()
-
-    def _takes(self) -> None:
-        task = asyncio.current_task()
-        if task is None or getattr(task.get_coro(), "cr_code", None) in _CALLS:
-            self._one_taken = True
-        elif task not in self._takers:
-            self._takers.add(task)
-            task.add_done_callback(self._takers.discard)
-
-    def _asks(self) -> None:
-        self._one_taken = False
-        self._takes_no_more()
-
-    def _takes_no_more(self) -> None:
-        task = asyncio.current_task()
-        if task in self._takers:
-            self._takers.discard(task)
-            task.remove_done_callback(self._takers.discard)
+            message.hand_out()
 
     async def _give_turn(self) -> None:
         """Lets other tasks run now and then, also where messages are at hand all the time."""
@@ -205,7 +181,6 @@ class Inbox:
         """Returns the next message; None: none will come. Several tasks may wait here: after each wait, another one may
         have taken a delivery, and left some of it."""
         self._check_entered()
-        self._asks()
         while (message := next(self._current, None)) is None:
             if self._has_some:
                 delivery = self._take()
@@ -222,9 +197,8 @@ class Inbox:
             delivery = self._take() if self._has_some else None
             if delivery is not None:
                 if not self._drop_repeats:
-                    self._takes()
+                    delivery.hand_out()
                 yield delivery
-                self._asks()
 
     async def attach(self, *queues: Name, deadline_s: float | None = None) -> None:
         """Adds queues. Returns when they are attached at their homes, and at the other slices that answer promptly. At
@@ -291,10 +265,7 @@ class Inbox:
 
         The program gets what this inbox holds already; then iterations end, and `get` raises Unavailable. This returns
         when all of it is acked and the slices have the acks. What comes meanwhile is given back, and what was not
-        taken by then. Call it from another task than those that take messages. With `drop_repeats=False` it is not
-        known what is unacked: it waits until each task that took a message has ended, or asked for another one. Of a
-        message that was taken in a task of its own (`asyncio.wait_for(inbox.get(), ...)`, `create_task(inbox.get())`)
-        it waits for the next call.
+        taken by then. Call it from another task than those that take messages.
 
         Raises DeadlineExceeded if messages are unacked at the deadline (they are given again), and what `flush` raises;
         the inbox is closed all the same, also if this is cancelled. Raises Unavailable if the inbox is not open.
@@ -302,7 +273,6 @@ class Inbox:
         deadline = self._deadline(deadline_s)
         self._check_open()
         self._draining = True
-        self._takes_no_more()
         self._stop()
         self._buffer.end()
         try:
@@ -333,7 +303,7 @@ class Inbox:
     async def _done(self, deadline: float) -> None:
         """Waits until the program has acked all that it was handed out. Raises DeadlineExceeded."""
         while not self._closed:
-            if not (self._takers or self._one_taken or next(self._unacked(), 0)):
+            if not next(self._unacked(), 0):
                 self._buffer.tell_gaps()  # Perhaps the program asks for nothing more, and would not come to them.
                 if not self._buffer:
                     return
@@ -343,19 +313,16 @@ class Inbox:
             await asyncio.sleep(min(left_s, DRAIN_LOOK_S))
 
     def _not_drained(self) -> DeadlineExceeded:
-        if self._drop_repeats:
-            many = sum(self._unacked())
-            what = f"{many:,} messages are unacked at the deadline, and are given again"
-        else:
-            many = len(self._takers) + self._one_taken
-            what = f"{many:,} tasks have not asked for another message at the deadline; what they have unacked"
-            what = f"{what}, and what no task took, is given again" if many else "no task took all of its messages"
+        many = sum(self._unacked())
+        what = f"{many:,} messages are unacked at the deadline, and are given again"
         return DeadlineExceeded(f"drain of an inbox: {what}", subject="inbox", value=many)
 
     def _unacked(self) -> Iterator[int]:
         for part in self._slices.values():
             if part.repeats is not None:
                 yield from part.repeats.unanswered(self._queues)
+            elif part.handed_out is not None:
+                yield from part.handed_out.unsettled()
 
     async def _flush(self, deadline: float) -> None:
         parts = list(self._slices.values())
@@ -569,7 +536,3 @@ class Inbox:
             part.closed = True
             part.attachments.fail(Unavailable("the inbox was closed meanwhile", subject="inbox"))
             part.session.close_soon()
-
-
-_CALLS: Final = (Inbox.get.__code__, Inbox.__anext__.__code__)
-"""What a task runs that was made of such a call alone."""

@@ -22,6 +22,12 @@ class InboxDelivery(Delivery):
         self._era = era
         self.turn: Turn = era.stream, item.nacks_taken
 
+    def hand_out(self, consumers: Sequence[int | bytes] | None = None, offset: int | None = None) -> None:
+        """Notes that the program has these messages, if the inbox is to know."""
+        first, end = (self.first, self.end) if offset is None else (offset, offset + 1)
+        handles: Sequence[int] = self.handles if consumers is None else consumers  # type: ignore[assignment] # handles
+        self._era.hand_out(self.key_bytes, first, end, handles)
+
     def return_for(self, handles: Container[int]) -> Iterator[tuple[int, int, int, Turn]]:
         """Takes handles out, and gives back what they would have got. Yields each, with ranges, first <= offset < end,
         and the nack that gives each back."""

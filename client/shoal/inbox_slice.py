@@ -13,8 +13,10 @@ from shoal.ack_doubts import AckDoubts
 from shoal.ack_sender import AckSender
 from shoal.attachments import Attachments
 from shoal.consumer import Consumer
-from shoal.core.acks import Acked, not_acked
+from shoal.core.ack_errors import AckErrors
+from shoal.core.acks import Acked, not_acked, without_consumers
 from shoal.core.frames import Frame
+from shoal.core.handed_out import HandedOut
 from shoal.core.offset_ranges import Ranges
 from shoal.core.recent_bytes import RecentBytes
 from shoal.core.refusals import acks_late, deadline_exceeded
@@ -75,7 +77,8 @@ class InboxSlice(Consumer):
         self._ended_in: dict[int, int] = {}
         """Handle -> number of the era that began when a life of its queue ended."""
         self._any_detached = False
-        self._ack_error: ShoalError | None = None  # With which the slice refused acks, until a flush has raised it.
+        self._ack_errors = AckErrors()
+        self.handed_out = None if drop_repeats else HandedOut()
         self._era = Era(self, 0, 0)
         self.session = routing.inbox_session(slice_name, self, buffer_bytes)
         self.nacks = NackSender(self.session, self._acks_refused)
@@ -101,6 +104,8 @@ class InboxSlice(Consumer):
             self._ended_in.pop(handle, None)
         if self.repeats is not None:
             self.repeats.leave(handles)
+        if self.handed_out is not None:
+            self.handed_out.leave(handles)
         answers = self.attachments.leave(handles)
         self._stopped.detached(handles, answers)
         self.attachments.changed.set()
@@ -166,8 +171,11 @@ class InboxSlice(Consumer):
         self.held.stream_ended()
         self.nacks.stream_ended()
         lost = self.acks.stream_ended()
-        if self.repeats is not None:
-            self.repeats.stream_ended(lost)
+        left = {one for block in lost for one in block.consumers if one not in self._queues}
+        if self.repeats is not None:  # Of a queue that left the inbox, nothing can be asked any more.
+            self.repeats.stream_ended(without_consumers(lost, left) if left else lost)
+        if self.handed_out is not None:
+            self.handed_out.clear()
         self.attachments.end_stream()
 
     def refused(self, error: ShoalError) -> None:
@@ -276,6 +284,8 @@ class InboxSlice(Consumer):
         self.acks.forget(handles)
         if self.repeats is not None:
             self.repeats.forget(handles)
+        if self.handed_out is not None:
+            self.handed_out.leave(handles)
         without = self.attachments.without_part(handles)
         self._dropped.exist(self.session.slice_name, set(handles).difference(without))
         self._dropped.dropped(self.session.slice_name, without)
@@ -289,6 +299,7 @@ class InboxSlice(Consumer):
         if self.closed:
             raise Unavailable("the inbox is closed; what it had unacked is given again", subject="inbox")
         handles = self._attached(handles)
+        self._settle(era, key, first, end, handles)
         if era is not self._era:
             self._ack_of_before(era, key, first, end, handles)
         elif handles:
@@ -300,15 +311,27 @@ class InboxSlice(Consumer):
         if self.closed:
             raise Unavailable("the inbox is closed; what it had unacked is given again", subject="inbox")
         now = era.stream == self._era.stream != 0
+        self._settle(era, key, first, end, handles)
         for handle in self._attached(handles):
             if self._ended_in.get(handle, 0) > era.number:
                 continue
+            if self.repeats is None:
+                if now:
+                    self.acks.send()  # An ack of what came before takes effect first, if it still has one.
+                    self.nacks.add(key, first, end, (handle,), delay_ms)
+                continue
             for low, high in not_acked(self.acks.pending(), key, first, end, handle):
-                nacked: Ranges = ((low, high),) if now else ()
-                if self.repeats is not None:
-                    nacked = self.repeats.nack(key, low, high, handle, now)
-                for one, other in nacked:
+                for one, other in self.repeats.nack(key, low, high, handle, now):
                     self.nacks.add(key, one, other, (handle,), delay_ms)
+
+    def hand_out(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+        """Notes that the program has these offsets, where that is not known otherwise."""
+        if self.handed_out is not None and era.stream == self._era.stream:
+            self.handed_out.add(key, first, end, self._attached(handles))
+
+    def _settle(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+        if self.handed_out is not None and era.stream == self._era.stream:
+            self.handed_out.done(key, first, end, handles)
 
     def give_back(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         """Gives back what the program was not handed out, also of handles that are being detached; except that of a
@@ -319,6 +342,7 @@ class InboxSlice(Consumer):
                 self.repeats.answered(key, first, end, handles)
                 self.nacks.add(key, first, end, handles, None)
             return
+        self._settle(era, key, first, end, handles)
         for handle in handles:
             for low, high in self._forget(era, key, first, end, handle):
                 self.nacks.add(key, low, high, (handle,), None)
@@ -363,15 +387,16 @@ class InboxSlice(Consumer):
 
         After a lost stream it waits until a new stream is attached, and asks there for what was acked before. With
         `drop_repeats` False, acks that were lost with their stream are not remembered: it waits for the others only.
-        Raises, once, the error with which the slice refused acks; the error with which it refuses to tell; Unavailable
-        if acks were forgotten at a bound.
+        Raises the error with which the slice refused acks meanwhile, or since the last flush; the error with which it
+        refuses to tell; Unavailable if acks were forgotten at a bound.
         """
+        begun = self._ack_errors.begin()
         await self.nacks.flush()
         await self.acks.flush()
         if self.doubts is not None:
             await self.doubts.settle()
         await self.acks.flush()
-        error, self._ack_error = self._ack_error, None
+        error = self._ack_errors.end(begun)
         if error is not None:
             raise error
 
@@ -404,11 +429,12 @@ class InboxSlice(Consumer):
             if isinstance(handle, int) and (handle in self._stopped or handle not in self._queues)
         )
         if late:
-            self._ack_error = acks_late(self.session.slice_name, late)
-            self._telling.error(self._ack_error)
+            error = acks_late(self.session.slice_name, late)
+            self._ack_errors.add(error)
+            self._telling.error(error)
 
     def _acks_refused(self, error: ShoalError) -> None:
         if not isinstance(error, OutcomeUnknown):
-            self._ack_error = error
+            self._ack_errors.add(error)
             self._telling.error(error)
             self.refused(error)

@@ -286,6 +286,10 @@ class Delivery:
         """Gives the message at `offset` back for one of this delivery's consumers, for `Message`."""
         self._acker.give_back(self, offset, offset + 1, (consumer,))
 
+    def hand_out(self, consumers: Sequence[int | bytes] | None = None, offset: int | None = None) -> None:
+        """Notes that the program has these messages, for an inbox that is to know: for these consumers, or all; the one
+        at `offset`, or all."""
+
     def after(self, consumer: int | bytes, offset: int) -> list[Delivery]:
         """Returns what `messages` yields after this one."""
         later = self._consumers[self._consumers.index(consumer) + 1 :]
@@ -348,6 +352,10 @@ class Message:
         """Gives back a message that was only looked at, as `shoal tail` does: its delivery does not count. Do so only
         after `Inbox.stop` of its queue: else it comes again here at once."""
         self._delivery.give_back_one(self._consumer, self.offset)
+
+    def hand_out(self) -> None:
+        """Notes that the program has it, for an inbox that is to know."""
+        self._delivery.hand_out((self._consumer,), self.offset)
 
     def after(self) -> list[Delivery]:
         """Returns what its delivery yields after it."""

@@ -17,7 +17,7 @@ from random import random
 from typing import NamedTuple
 
 from shoal.ack_sender import AckSender
-from shoal.core.acks import not_acked
+from shoal.core.ack_errors import AckErrors
 from shoal.core.frames import PullFrame
 from shoal.core.refusals import no_such_queue
 from shoal.gaps import OnGap, tell_gap
@@ -43,7 +43,7 @@ class PullAcker:
         self.closed = False
         self._session = session
         self._on_error = on_error
-        self._error: ShoalError | None = None
+        self._errors = AckErrors()
         self._acks = AckSender(session, self._failed, of_stream=True)
         self._nacks = NackSender(session, self._failed)
         session.on_stream_end(self._stream_ended)
@@ -66,16 +66,17 @@ class PullAcker:
         """Gives back what was not acked before; None: as if it had not been pulled. Raises Unavailable once the
         connection is closed."""
         self._check_open()
-        for consumer in consumers if self.holds(stream) else ():
-            for low, high in not_acked(self._acks.pending(), key, first, end, consumer):
-                self._nacks.add(key, low, high, (consumer,), delay_ms)
+        if self.holds(stream):
+            self._acks.send()  # An ack, perhaps of when it was pulled before, takes effect first, if it has one.
+            self._nacks.add(key, first, end, consumers, delay_ms)
 
     async def flush(self) -> None:
-        """Waits until the slice has every ack. Raises the error with which it refused one, once; Unavailable, once, if
-        a lost stream left some without an answer."""
+        """Waits until the slice has every ack. Raises the error with which it refused one meanwhile, or since the last
+        flush; Unavailable if a lost stream left some without an answer."""
+        begun = self._errors.begin()
         await self._nacks.flush()
         await self._acks.flush()
-        error, self._error = self._error, None
+        error = self._errors.end(begun)
         if error is not None:
             raise error
 
@@ -101,7 +102,7 @@ class PullAcker:
         )
 
     def _failed(self, error: ShoalError) -> None:
-        self._error = error
+        self._errors.add(error)
         self._on_error(error)
 
 

@@ -7,7 +7,7 @@ import uuid
 from collections.abc import AsyncIterator, Callable
 
 import shoal
-from shoal.testing import FakeCluster
+from shoal.testing import FakeCluster, FakeSlice
 
 
 def fresh(word: str) -> str:
@@ -34,3 +34,11 @@ async def bound(broker: shoal.Broker, cluster: FakeCluster, slice_name: str = "s
     await broker.declare(queue)
     await broker.bind(queue, key)
     return queue, key
+
+
+async def lost(broker: shoal.Broker, slice_: FakeSlice) -> None:
+    """Cuts the streams of a slice, and waits until the broker has another one."""
+    session = broker._routing.session("s01")
+    number = session.stream_number
+    slice_.cut()
+    await until(lambda: session.streaming and session.stream_number > number)

@@ -71,103 +71,91 @@ async def test_a_drained_inbox_hands_out_what_it_has_and_closes(
         assert (await pulled_one(broker, queue)).body == b"too late"
 
 
-async def test_a_drain_without_knowledge_of_acks_waits_for_each_task_that_took_a_message() -> None:
-    """An idle task asked all the time, and that was taken for the word of all: the other one's ack was refused."""
+@pytest.mark.parametrize("drop_repeats", [True, False])
+@pytest.mark.parametrize("way", ["iterate", "wait_for", "task", "anext", "helper", "deliveries", "stop and go"])
+async def test_a_drain_waits_for_what_was_handed_out_however_it_was_taken(way: str, drop_repeats: bool) -> None:
+    """`wait_for`, and waiting for a message or a stop, take it in a task that ends with it; an idle task asks all the
+    time; a worker looks at its flag behind each message, and asks for no more."""
     async with asyncio.timeout(WAIT_S), FakeCluster().connect() as broker:
         await bound(broker, "queue", "key", b"1")
-        async with broker.consume("queue", drop_repeats=False) as inbox:
+        async with broker.consume("queue", drop_repeats=drop_repeats) as inbox:
             may_end, took = asyncio.Event(), asyncio.Event()
+            batches = inbox.deliveries()
 
-            async def work() -> None:
-                async for message in inbox:
-                    took.set()
-                    await may_end.wait()
-                    await message.ack()
-
-            working = [asyncio.ensure_future(work()) for _ in range(2)]
-            await took.wait()
-            drained = asyncio.ensure_future(inbox.drain())
-            assert not (await asyncio.wait([drained], timeout=0.2))[0]
-            may_end.set()
-            await drained
-            await asyncio.gather(*working)
-        assert (await broker.describe("queue")).messages == 0
-
-
-@pytest.mark.parametrize("ending", ["late", "task ends", "own task"])
-async def test_a_drain_without_knowledge_of_acks_ends(ending: str) -> None:
-    async with asyncio.timeout(WAIT_S), FakeCluster().connect() as broker:
-        await bound(broker, "queue", "key", b"1")
-        async with broker.consume("queue", drop_repeats=False) as inbox:
-            if ending == "own task":
-                await (await inbox.get()).ack()
-                await inbox.drain(deadline_s=5)
-                return
-            may_end = asyncio.Event()
-
-            async def work() -> None:
-                await inbox.get()
-                await may_end.wait()
-
-            working = asyncio.ensure_future(work())
-            await until(lambda: bool(inbox._takers))
-            if ending == "late":
-                with pytest.raises(shoal.DeadlineExceeded, match="1 tasks have not asked for another message") as late:
-                    await inbox.drain(deadline_s=0.2)
-                assert late.value.value == 1
-            else:
-                asyncio.get_running_loop().call_later(0.1, may_end.set)
-                await inbox.drain(deadline_s=5)
-            may_end.set()
-            await working
-        assert (await broker.describe("queue")).messages == 1
-
-
-@pytest.mark.parametrize("way", ["wait_for", "task", "anext"])
-async def test_a_drain_without_knowledge_of_acks_waits_for_who_took_a_message_in_a_task_of_its_own(way: str) -> None:
-    """`wait_for`, and waiting for a message or a stop, take it in a task that ends with it."""
-    async with asyncio.timeout(WAIT_S), FakeCluster().connect() as broker:
-        await bound(broker, "queue", "key", b"1")
-        async with broker.consume("queue", drop_repeats=False) as inbox:
-            may_end, took = asyncio.Event(), asyncio.Event()
-
-            async def next_one() -> shoal.Message:
+            async def next_one() -> shoal.Message | shoal.Delivery:
                 if way == "wait_for":
-                    return await asyncio.wait_for(asyncio.ensure_future(inbox.get()), 20)
+                    return await asyncio.wait_for(inbox.get(), 20)
+                if way == "helper":
+                    return await asyncio.wait_for(asked(), 20)
+                if way == "deliveries":
+                    return await asyncio.wait_for(anext(batches), 20)
                 if way == "anext":
                     return await asyncio.ensure_future(inbox.__anext__())
                 task = asyncio.create_task(inbox.get())
                 await asyncio.wait([task])
                 return task.result()
 
+            async def asked() -> shoal.Message:
+                return await inbox.get()
+
             async def work() -> None:
-                with contextlib.suppress(shoal.Unavailable, StopAsyncIteration):
-                    while True:
-                        message = await next_one()
+                if way == "iterate":
+                    async for message in inbox:
                         took.set()
                         await may_end.wait()
                         await message.ack()
+                    return
+                with contextlib.suppress(shoal.Unavailable, StopAsyncIteration):
+                    while way != "stop and go" or not took.is_set():
+                        one = await next_one()
+                        took.set()
+                        await may_end.wait()
+                        await one.ack()
 
-            working = asyncio.ensure_future(work())
+            working = [asyncio.ensure_future(work()) for _ in range(1 if way == "deliveries" else 2)]
             await took.wait()
             drained = asyncio.ensure_future(inbox.drain())
             assert not (await asyncio.wait([drained], timeout=0.2))[0]
             may_end.set()
             await drained
-            await working
+            for one in working:
+                one.cancel()
+            await asyncio.wait(working)
         assert (await broker.describe("queue")).messages == 0
 
 
-async def test_a_drain_ends_at_its_deadline_and_says_how_much_is_left() -> None:
+@pytest.mark.parametrize("settled", ["acked", "nacked", "left", "lost"])
+async def test_a_drain_does_not_wait_for_what_is_settled(settled: str) -> None:
+    cluster = FakeCluster()
+    async with asyncio.timeout(WAIT_S), cluster.connect() as broker:
+        await bound(broker, "queue", "key", b"1")
+        async with broker.consume("queue", drop_repeats=False) as inbox:
+            message = await inbox.get()
+            if settled == "acked":
+                await message.ack()
+            elif settled == "nacked":
+                await message.nack(60)
+            elif settled == "left":
+                await inbox.detach("queue")
+            else:
+                inbox.stop("queue")
+                cluster.owner_of("key").cut()
+                await until(lambda: not any(part.handed_out for part in inbox._slices.values()))
+            await inbox.drain(deadline_s=5)
+
+
+@pytest.mark.parametrize("drop_repeats", [True, False])
+async def test_a_drain_ends_at_its_deadline_and_says_how_much_is_left(drop_repeats: bool) -> None:
     cluster = FakeCluster()
     async with asyncio.timeout(WAIT_S), cluster.connect() as broker:
         await bound(broker, "queue", "key", b"1", b"2", b"3")
-        async with broker.consume("queue") as inbox:
+        left = 2 if drop_repeats else 1  # With the one that was not taken, or without.
+        async with broker.consume("queue", drop_repeats=drop_repeats) as inbox:
             await (await inbox.get()).ack()
             message = await inbox.get()
-            with pytest.raises(shoal.DeadlineExceeded, match="drain of an inbox: 2 messages are unacked") as late:
+            with pytest.raises(shoal.DeadlineExceeded, match=f"drain of an inbox: {left} messages are unacked") as late:
                 await inbox.drain(deadline_s=0.2)
-            assert late.value.value == 2
+            assert late.value.value == left
             with pytest.raises(shoal.Unavailable, match="the inbox is closed"):
                 await message.ack()
         assert (await broker.describe("queue")).messages == 2

@@ -37,7 +37,7 @@ def part(queues: dict[int, bytes], unconfirmed: set[int]) -> tuple[Any, list[tup
         _any_detached=False,
         _stopped=StoppedHandles(SimpleNamespace()),  # type: ignore[arg-type]  # no session
         _dropped=SimpleNamespace(handles=()),
-        _era=None,
+        _era=SimpleNamespace(stream=1),
         attachments=attachments,
         draining=False,
         repeats=None,

@@ -38,7 +38,7 @@ class Slice:
     def ack(self, *_: Any) -> None:
         raise AssertionError
 
-    nack = give_back = ack
+    nack = give_back = hand_out = ack
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         return b"q"

@@ -9,8 +9,7 @@ import time
 import pytest
 
 import shoal
-from shoal.testing import FakeSlice
-from tests.client.calls import bound, until
+from tests.client.calls import bound, lost, until
 from tests.client.fake_cluster import FakeCluster
 
 PROMPT_S = 8.0
@@ -231,14 +230,6 @@ async def test_late_messages_of_a_lost_stream_are_left_to_their_slice(
     await fake_broker.flush()
     assert (await fake_broker.describe(queue)).messages == 0
     assert await fake_broker.pull(queue, 1) == []
-
-
-async def lost(broker: shoal.Broker, slice_: FakeSlice) -> None:
-    """Cuts the streams of a slice, and waits until the broker has another one."""
-    session = broker._routing.session("s01")
-    number = session.stream_number
-    slice_.cut()
-    await until(lambda: session.streaming and session.stream_number > number)
 
 
 @pytest.mark.parametrize("when", ["before", "while away", "unsent", "unanswered"])
