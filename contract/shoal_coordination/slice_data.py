@@ -84,15 +84,21 @@ def _missing(record: SliceRecord, folder: str) -> Conflict:
     )
 
 
+def check_cluster(config: ClusterConfig, cluster_id: str, slice_name: str, folder: str) -> None:
+    """Raises Conflict if data of the cluster with this id meets the records of another one."""
+    if cluster_id != config.id:
+        raise Conflict(
+            f"the data in {folder} is of slice {slice_name} of another cluster, with id {cluster_id}; this node belongs"
+            f" to cluster {config.name} with id {config.id}. Give it its own folder; or, if etcd lost the records of"
+            f" the data's cluster, make them again with `python -m shoal_coordination create --id {cluster_id}`, and"
+            f" the slices and partitions of before",
+            subject=slice_name,
+        )
+
+
 def _check_owner(config: ClusterConfig, expected: DataIdentity, found: DataIdentity, folder: str) -> None:
     told = f"the data in {folder} is"
-    if found.cluster_id != expected.cluster_id:
-        raise Conflict(
-            f"{told} of slice {found.slice} of another cluster, with id {found.cluster_id}; this node belongs to"
-            f" cluster {config.name} with id {config.id}. Give it its own folder; or, if etcd lost the records of the"
-            f" data's cluster, make them again with `python -m shoal_coordination create --id {found.cluster_id}`",
-            subject=found.slice,
-        )
+    check_cluster(config, found.cluster_id, found.slice, folder)
     if found.slice != expected.slice:
         raise Conflict(
             f"{told} of slice {found.slice} of cluster {config.name}; slice {expected.slice} was told to use it. Give"

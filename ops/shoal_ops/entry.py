@@ -9,9 +9,11 @@ import sys
 
 from shoal_ops.exits import BAD_CALL, INTERRUPTED
 from shoal_ops.extras import missing_library
+from shoal_runtime.standard_streams import open_closed_ones
 
 
 def main() -> None:
+    open_closed_ones()
     try:
         from shoal_ops.cli import main as run_command_line
 

@@ -16,6 +16,7 @@ import uvloop
 from shoal_contract.errors import ShoalError
 from shoal_contract.version import version
 from shoal_runtime.loops import Loop
+from shoal_runtime.standard_streams import open_closed_ones
 from shoal_runtime.stopping import Stopping
 
 Serve = Callable[[Stopping], Awaitable[None]]
@@ -27,6 +28,7 @@ def run(serve: Serve, name: str, drain_s: float = 0.0) -> int:
     `stop` is set by SIGINT, or `drain_s` seconds after SIGTERM; `serve` then cleans up and returns. Other exceptions
     are bugs and propagate.
     """
+    open_closed_ones()
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format=f"%(asctime)s {name} %(levelname)s %(name)s: %(message)s"
     )

@@ -40,13 +40,16 @@ async def test_a_copy_that_is_not_the_whole_cluster_is_no_success(
     code, out = checked(led)
     assert code == DONE and "every invariant holds" in out and "PROBLEM" not in out
 
-    missing = copied("missing")
-    shutil.rmtree(missing / "s01")
-    shutil.rmtree(missing / "etcd")
-    code, out = checked(missing)
-    assert code == FOUND and offline.INCOMPLETE in out and "every invariant holds" not in out
-    assert f"PROBLEM {missing / 's01'} is missing: the data of slice s01, up to LSN" in out
-    assert f"PROBLEM {missing / 'etcd'} is missing" in out
+    for what in ("missing", "empty"):  # Empty: a volume was not mounted when it was copied.
+        missing = copied(what)
+        for name in ("s01", "etcd"):
+            shutil.rmtree(missing / name)
+            if what == "empty":
+                (missing / name).mkdir()
+        code, out = checked(missing)
+        assert code == FOUND and offline.INCOMPLETE in out and "every invariant holds" not in out
+        assert f"PROBLEM {missing / 's01'} is missing: the data of slice s01, up to LSN" in out
+        assert f"PROBLEM {missing / 'etcd'} is missing" in out
 
     mixed = copied("mixed")
     shutil.rmtree(mixed / "s01")

@@ -200,6 +200,9 @@ async def test_while_checkpoints_fail_nothing_waits_for_them(monkeypatch: pytest
             await asyncio.wait_for(checkpoints.reach(1, lambda: None), 5)
         finally:
             running.cancel()
+    with pytest.raises(Unavailable, match="no checkpoint can be written now: no disk space"):
+        await asyncio.wait_for(checkpoints.reach(1, lambda: None), 1)  # Not only with the next attempt.
+    await asyncio.wait_for(checkpoints.room_for_imports(), 1)  # The import is told that no changes are taken.
     assert throttled.done() and checkpoints.throttle() is None
     assert checkpoints.refusal and checkpoints.freeing_refusal
     store.delta_rows = DELTA_FREEING_FACTOR * DELTA_ROWS_MAX - 1

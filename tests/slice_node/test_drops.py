@@ -354,3 +354,18 @@ def test_bindings_with_detail_rows_cost_once_where_a_queue_must_be_empty() -> No
     core.settle()
     assert sum(1 for _ in core.tables.detail.scan()) == len(keys)
     assert not refusal(core.change(drop_if("q", empty=True))) and not exists(core, "q")
+
+
+def test_reclaims_and_trims_wait_while_memory_would_not_hold_their_rows() -> None:
+    """One drop of a queue with many bindings is one row; what it left filled the delta until nothing was applied."""
+    core, names = populated(10)
+    core.node.maintenance.holds_back = lambda: True
+    core.change(drop(*names))
+    lsn = core.state.lsn
+    for _ in range(3):
+        core.maintain()
+    assert core.state.lsn == lsn
+    core.node.maintenance.holds_back = lambda: False
+    core.maintain()
+    assert core.state.lsn > lsn
+    core.check()

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from shoal_contract.data_identity import DataIdentity
-from shoal_contract.errors import Conflict, Corrupt
+from shoal_contract.errors import Conflict, Corrupt, Fenced
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
+from shoal_coordination.keys import ClusterKeys
 from shoal_coordination.leadership import note_lsn
 from shoal_coordination.records import NodeRecord, SliceRecord
 from shoal_slice_node.adapters.joining import Member
@@ -130,6 +133,27 @@ async def test_data_of_another_slice_node_or_cluster_is_refused_by_name(
         await other.once(tmp_path)
     with pytest.raises(Conflict, match="of another cluster, with id"):
         await other.once(tmp_path, accept_empty=True)
+
+
+async def test_a_running_node_leads_no_other_cluster_that_took_the_place_of_its_own(
+    one: Cluster, client: EtcdClient, tmp_path: Path
+) -> None:
+    """etcd was emptied, and `create` was called without `--id`: nodes led on under the new id until their next start,
+    and then the old one was refused."""
+    member, recovered, claimed = await one.joined(tmp_path)
+    try:
+        await member.resign(None)
+        prefix = ClusterKeys(one.cluster).prefix
+        await client.delete(prefix, prefix[:-1] + b"0")
+        await create_cluster(client, one.cluster, ["s01", "s02"], 8)
+        with pytest.raises(Conflict, match=r"of another cluster, with id .* `python -m shoal_coordination create --id"):
+            await member.claim(recovered.replica.state)
+        broker: Any = SimpleNamespace(courier=SimpleNamespace(follow=lambda view: None))
+        with pytest.raises(Fenced, match="of another cluster now"):
+            await asyncio.wait_for(member.assign(broker, asyncio.Event()), 60)
+    finally:
+        await recovered.close()
+    assert claimed.epoch
 
 
 async def test_an_old_copy_is_refused_unless_it_is_accepted(one: Cluster, tmp_path: Path) -> None:

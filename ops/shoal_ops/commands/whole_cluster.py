@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from shoal_contract.data_identity import DataIdentity
+from shoal_local.lives import has_data
 from shoal_local.record import ETCD, RECORD, Life, LocalRecord, read_record
 from shoal_slice_node.storage.offline import CheckReport
 
@@ -21,13 +22,13 @@ def misplaced(folder: Path, reports: Mapping[str, CheckReport]) -> list[str]:
 
 
 def _faults(folder: Path, record: LocalRecord, reports: Mapping[str, CheckReport]) -> Iterator[str]:
-    if record.id and not (folder / ETCD).is_dir():
+    if record.id and not (folder / ETCD / "data").exists():
         yield f"{folder / ETCD} is missing: the cluster's own records are in it"
     for name in record.slices:
         life, report = record.lives.get(name), reports.get(name)
         if report is not None and report.whose is not None:
             yield from _wrong(folder / name, name, record.id, life, report.whose, report.last_lsn)
-        elif life is not None and not (folder / name).is_dir():
+        elif life is not None and not has_data(folder / name):
             yield f"{folder / name} is missing: the data of slice {name}, up to LSN {life.lsn:,} at least"
     for name in sorted(reports.keys() - set(record.slices)):
         yield f"{folder / name} is of no slice that {RECORD} names"

@@ -108,8 +108,9 @@ class Checkpoints:
         return ""
 
     async def room_for_imports(self) -> None:
-        """Waits while the checkpointer is so far behind that imports should leave the remaining room to others."""
-        while self._behind(IMPORT_STALL_FACTOR):
+        """Waits while the checkpointer is so far behind that imports should leave the remaining room to others. Not
+        while checkpoints fail: then an import is told whether changes are taken."""
+        while self._behind(IMPORT_STALL_FACTOR) and not self.problem:
             await self._next_end()
 
     def _behind(self, factor: int) -> bool:
@@ -127,14 +128,14 @@ class Checkpoints:
 
     async def reach(self, lsn: int, consider: Callable[[], None]) -> None:
         """Waits until the store has everything up to `lsn`, which must be applied already. The callback `consider`
-        calls the method `consider` as soon as no record is applied in part. Raises Unavailable if a checkpoint fails
-        meanwhile: the next one may come long after."""
+        calls the method `consider` as soon as no record is applied in part. Raises Unavailable if checkpoints fail: the
+        next attempt may come long after."""
         self._freezing.want(lsn)
         while self._store.checkpoint_lsn < lsn:
+            if self.problem:
+                raise Unavailable(f"no checkpoint can be written now: {self.problem}", subject="checkpoint")
             consider()
             await self._next_end()
-            if self.problem and self._store.checkpoint_lsn < lsn:
-                raise Unavailable(f"no checkpoint can be written now: {self.problem}", subject="checkpoint")
 
     async def run(self) -> None:
         """Writes each frozen delta, until it is cancelled. Raises Corrupt."""

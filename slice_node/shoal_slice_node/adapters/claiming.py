@@ -100,14 +100,17 @@ def owned_bytes(partition_map: PartitionMap, slice_name: str) -> bytes:
 
 
 async def keep_partitions(
-    client: EtcdClient, cluster: str, slice_name: str, broker: Broker, known: asyncio.Event
+    client: EtcdClient, cluster: str, cluster_id: str, slice_name: str, broker: Broker, known: asyncio.Event
 ) -> None:
     """Keeps the broker's partitions equal to the map's, until it is cancelled. Sets `known` once the broker has a map.
 
-    Raises Fenced when etcd's record of the slice is no longer this leader's: another node may lead already.
+    Raises Fenced when etcd's record of the slice is no longer this leader's: another node may lead already; or when its
+    records are those of another cluster: etcd lost its own.
     """
     async with aclosing(watch_cluster(client, cluster)) as views:
         async for view in views:
+            if view.config.id != cluster_id:
+                raise Fenced(f"etcd's records are of another cluster now, with id {view.config.id}", subject=cluster)
             broker.courier.follow(view)
             _check_epoch(view.slices.get(slice_name, SliceRecord(slice_name)), broker.lead.epoch)
             if view.map.version > broker.state.map_version:

@@ -19,7 +19,7 @@ from shoal_coordination.cluster_watch import first_view
 from shoal_coordination.leadership import note_lsn
 from shoal_coordination.nodes import Registration
 from shoal_coordination.records import ClusterConfig, NodeRecord, SliceRecord
-from shoal_coordination.slice_data import ClaimedData, admit, check_life
+from shoal_coordination.slice_data import ClaimedData, admit, check_cluster, check_life
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.claiming import keep_partitions, lead_slice
 from shoal_slice_node.adapters.lead import Lead
@@ -86,8 +86,8 @@ class Member:
         self._folder = folder
         self._accept_empty = accept_empty
         self._delta_rows = delta_rows
-        self._incarnation = ""
-        """The life of the data, once it is open."""
+        self._incarnation = self._cluster_id = ""
+        """The life of the data, and the id of its cluster, once it is open."""
         self._lead: Lead | None = None
         self._registration: Registration | None = None
         self.claimed: SliceRecord | None = None
@@ -100,7 +100,7 @@ class Member:
         folder = self._folder
         identity = _identity(view.config, known, self._record.node, look(folder), folder, self._accept_empty)
         recovered = await recover(folder, identity, self._delta_rows)
-        self._incarnation = identity.incarnation
+        self._incarnation, self._cluster_id = identity.incarnation, identity.cluster_id
         try:
             self._check(known, self._data(recovered.replica.state))
         except BaseException:
@@ -111,6 +111,7 @@ class Member:
     async def claim(self, state: State) -> Lead:
         """See Seat."""
         view = await first_view(self._client, self._cluster)
+        check_cluster(view.config, self._cluster_id, self._record.slice, str(self._folder))
         data = self._data(state)
         self._check(view.slices.get(self._record.slice, SliceRecord(self._record.slice)), data)
         registration, claimed = await lead_slice(self._client, self._cluster, self._record, data, self._lost)
@@ -121,7 +122,7 @@ class Member:
 
     async def assign(self, broker: Broker, known: asyncio.Event) -> None:
         """See Seat."""
-        await keep_partitions(self._client, self._cluster, self._record.slice, broker, known)
+        await keep_partitions(self._client, self._cluster, self._cluster_id, self._record.slice, broker, known)
 
     async def resign(self, noted_lsn: int | None) -> None:
         """See Seat."""

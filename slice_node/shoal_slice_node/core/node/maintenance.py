@@ -4,17 +4,20 @@ jobs propose."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from shoal_contract.errors import ShoalError
 from shoal_slice_node.core.apply.effects import Effects
-from shoal_slice_node.core.background.job import Job
+from shoal_slice_node.core.background.job import Job, ReclaimJob, TrimJob
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.limits import ACK_FLUSH_MS
 from shoal_slice_node.core.node.ack_flush import AckFlush
 from shoal_slice_node.core.node.commit import Commit, Item
 
 _log = logging.getLogger(__name__)
+
+
+_CAN_WAIT = (TrimJob.name, ReclaimJob.name)
 
 
 class Maintenance:
@@ -25,6 +28,8 @@ class Maintenance:
         self, commit: Commit, acks: AckFlush, dispatcher: Dispatcher, jobs: Sequence[Job], now_ms: int
     ) -> None:
         self.now_ms = now_ms
+        self.holds_back: Callable[[], bool] = lambda: False
+        """Says whether trims and reclaims are to wait, as memory would not hold their rows."""
         self._commit = commit
         self._acks = acks
         self._dispatcher = dispatcher
@@ -55,8 +60,8 @@ class Maintenance:
         self._flushing = self._acks.flush()
 
     def do(self, name: str) -> None:
-        """Gives the job of this name a turn, unless its last record is under way."""
-        if name in self._under_way:
+        """Gives the job of this name a turn, unless its last record is under way, or it is to wait."""
+        if name in self._under_way or (name in _CAN_WAIT and self.holds_back()):
             return
         job = self._jobs[name]
         proposal = job.turn(self.now_ms)
