@@ -84,6 +84,28 @@ def test_the_archive_of_another_life_is_not_taken_for_this_ones() -> None:
         journal.close()
 
 
+def test_an_archive_that_a_lost_life_wrote_on_in_is_not_taken_for_this_ones() -> None:
+    """Both lives write on in the segment of the backup: its head is the same, and so is the length once it is whole."""
+    archived, path = Path("/archive"), Path("/journal/0000000000000001.journal")
+    for there, ours, fits in (
+        (b"head lost", b"head ours", False),
+        (b"head lost", b"head ours and more", False),
+        (b"head ours and more", b"head ours", False),
+        (b"head", b"head ours", True),
+        (b"head ours", b"head ours", True),
+    ):
+        files = FaultyFiles()
+        for name, data in ((archived / path.name, there), (path, ours)):
+            files.make_folder(name.parent)
+            files.create(name).write_at(0, data)
+        if fits:
+            Archive(archived, files).put(path)
+        else:
+            with pytest.raises(Unavailable, match="other records than the journal"):
+                Archive(archived, files).put(path, len(ours) if len(there) != len(ours) else None)
+        assert files.read(archived / path.name) == (ours if fits else there)
+
+
 def snapshots() -> list[psutil.Process]:
     """The processes that read for exports."""
     found = []

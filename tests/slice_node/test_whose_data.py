@@ -14,9 +14,11 @@ from shoal_contract.data_identity import DataIdentity
 from shoal_contract.errors import Conflict, Corrupt, Fenced
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
+from shoal_coordination.cluster_watch import first_view
 from shoal_coordination.keys import ClusterKeys
 from shoal_coordination.leadership import note_lsn
 from shoal_coordination.records import NodeRecord, SliceRecord
+from shoal_slice_node.adapters.claiming import owned_bytes
 from shoal_slice_node.adapters.joining import Member
 from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX
 from shoal_slice_node.adapters.recovery import Found, Recovered, look, recover, standalone_identity
@@ -154,6 +156,30 @@ async def test_a_running_node_leads_no_other_cluster_that_took_the_place_of_its_
     finally:
         await recovered.close()
     assert claimed.epoch
+
+
+@pytest.mark.parametrize(("slices", "partitions"), [(["s02", "s01"], 8), (["s01", "s02"], 16), (["s01", "s02"], 8)])
+async def test_a_map_that_was_made_anew_must_be_that_of_before(
+    slices: list[str], partitions: int, one: Cluster, client: EtcdClient, tmp_path: Path
+) -> None:
+    """Slices said that all is well, and most calls hung until their deadlines."""
+    member, recovered, _ = await one.joined(tmp_path)
+    state = recovered.replica.state
+    try:
+        view = await first_view(client, one.cluster)
+        state.set_owned(view.map.version, owned_bytes(view.map, "s01"))
+        await member.resign(None)
+        prefix = ClusterKeys(one.cluster).prefix
+        await client.delete(prefix, prefix[:-1] + b"0")
+        await create_cluster(client, one.cluster, slices, partitions, cluster_id=view.config.id)
+        if (slices, partitions) == (["s01", "s02"], 8):
+            await member.claim(state)
+            await member.resign(None)
+        else:
+            with pytest.raises(Conflict, match=r"other partitions than its data has .* --partitions 8"):
+                await member.claim(state)
+    finally:
+        await recovered.close()
 
 
 async def test_an_old_copy_is_refused_unless_it_is_accepted(one: Cluster, tmp_path: Path) -> None:

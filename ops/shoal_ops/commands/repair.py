@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
+from shoal_contract.errors import ShoalError
+from shoal_contract.journal_record import Record
+from shoal_contract.names import show
 from shoal_local.commands import ACCEPT_EMPTY
 from shoal_local.record import RECORD
 from shoal_ops import output
 from shoal_ops.commands.node_folders import one_node
 from shoal_ops.exits import DONE, FOUND
+from shoal_slice_node.core.apply.records import Kind, decode_change
+from shoal_slice_node.core.verbs.changes import parse_change
 from shoal_slice_node.storage.journal_repair import JournalRepair, Loss
 from shoal_slice_node.storage.record_text import kind_name, record_text
 from shoal_slice_node.storage.stopped_folder import stopped
+
+_KEYS_SHOWN: Final = 5
 
 
 def skip(path: Path, lsn: int, confirmed: bool) -> int:
@@ -22,11 +32,28 @@ def skip(path: Path, lsn: int, confirmed: bool) -> int:
         output.say(f"record {lsn}: {record_text(place.record)}")
         if not confirmed:
             output.say("Once it is set aside, what it asked for is lost. Add --yes to do so.")
+            for line in _shifted(place.record):
+                output.say(line)
             return FOUND
         kept = repair.set_aside(place)
     output.say(f"Record {lsn} is set aside. The segment as it was is kept in {kept}")
     output.say(f"Next: shoal check {path}, then start the node; it warns of the record at each replay.")
     return DONE
+
+
+def _shifted(record: Record) -> Iterator[str]:
+    """Yields what else a set-aside record changes: offsets behind the messages that it published."""
+    if record.kind != Kind.CHANGE:
+        return
+    with suppress(ShoalError, ValueError):
+        change = decode_change(record.payload)[1]
+        steps = parse_change(change).change.steps
+        keys = sorted({key for step in steps for key in step.publishes.keys})
+        if keys:
+            more = f" and {len(keys) - _KEYS_SHOWN:,} more" if len(keys) > _KEYS_SHOWN else ""
+            yield f"It publishes to {', '.join(map(show, keys[:_KEYS_SHOWN]))}{more}. If it was applied before, later"
+            yield "messages of these keys get lower offsets than they had. Acks that the journal has for them then hit"
+            yield "other messages: some are lost, some come again. To avoid that, use the version that can apply it."
 
 
 def cut(path: Path, confirmed: bool) -> int:

@@ -17,6 +17,7 @@ from shoal_coordination.records import NodeRecord, SliceRecord
 from shoal_coordination.slice_data import ClaimedData
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.limits import CLAIM_RETRY_MS, LEASE_S
+from shoal_slice_node.core.apply.state import State
 
 _log = logging.getLogger(__name__)
 
@@ -97,6 +98,19 @@ def owned_bytes(partition_map: PartitionMap, slice_name: str) -> bytes:
     for partition in partition_map.partitions_of(slice_name):
         owned[partition] = 1
     return bytes(owned)
+
+
+def check_map(partition_map: PartitionMap, slice_name: str, state: State) -> None:
+    """Raises Conflict if the map gives the slice other partitions than its data has by a map of the same version."""
+    if partition_map.version == state.map_version and owned_bytes(partition_map, slice_name) != state.owned:
+        raise Conflict(
+            f"the cluster's map has version {partition_map.version}, and gives slice {slice_name} other partitions than"
+            f" its data has from that version: etcd's records were made anew with other slices, another order of them,"
+            f" or another number of partitions ({partition_map.partitions} now, {len(state.owned)} then). Empty etcd,"
+            f" and make them again as they were: `python -m shoal_coordination create --id ... --slices ..."
+            f" --partitions {len(state.owned)}`",
+            subject=slice_name,
+        )
 
 
 async def keep_partitions(

@@ -21,7 +21,7 @@ from shoal_coordination.nodes import Registration
 from shoal_coordination.records import ClusterConfig, NodeRecord, SliceRecord
 from shoal_coordination.slice_data import ClaimedData, admit, check_cluster, check_life
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.claiming import keep_partitions, lead_slice
+from shoal_slice_node.adapters.claiming import check_map, keep_partitions, lead_slice
 from shoal_slice_node.adapters.lead import Lead
 from shoal_slice_node.adapters.recovery import Found, Recovered, look, recover, standalone_identity
 from shoal_slice_node.core.apply.state import State
@@ -112,6 +112,7 @@ class Member:
         """See Seat."""
         view = await first_view(self._client, self._cluster)
         check_cluster(view.config, self._cluster_id, self._record.slice, str(self._folder))
+        check_map(view.map, self._record.slice, state)
         data = self._data(state)
         self._check(view.slices.get(self._record.slice, SliceRecord(self._record.slice)), data)
         registration, claimed = await lead_slice(self._client, self._cluster, self._record, data, self._lost)

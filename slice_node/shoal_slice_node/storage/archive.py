@@ -5,9 +5,10 @@
 
 Why it survives a crash at any point: a segment is complete and synced under its partial name before a rename gives it
 its final name. The journal releases the segment only after that rename and a sync of the folder. Repeating a step has
-the same result as doing it once: a closed segment never changes, and an archived one is recognized by its size. The
-last segment of a clean stop is copied, not linked: if a crash comes before its release, the next start writes on in it,
-and it is then archived again, longer.
+the same result as doing it once: a closed segment never changes. The last segment of a clean stop is copied, not
+linked: if a crash comes before its release, the next start writes on in it, and it is then archived again, longer. So
+what the archive has of a segment is the segment, or its beginning; anything else is another life's (one that a restored
+copy does not know), or of before a repair, and is not overwritten.
 
 Belongs here: archiving one segment. Not here: when, and what follows a failure (archiving).
 """
@@ -19,7 +20,6 @@ from pathlib import Path
 
 from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
 from shoal_slice_node.storage.files import DiskFiles, Files
-from shoal_slice_node.storage.journal_segment import read_head
 from shoal_slice_node.storage.limits import ARCHIVE_COPY_BYTES
 
 PARTIAL = ".partial"
@@ -52,7 +52,7 @@ class Archive:
         data = files.read(path)
         if to.name in names:
             there = files.read(to)
-            self._check_same_life(data, there, to)
+            _check_same_life(data if sound_bytes is None else data[:sound_bytes], there, to)
             if sound_bytes is None and len(there) == len(data):
                 files.sync_folder(self.folder)  # A crash may have prevented this sync before.
                 return
@@ -62,16 +62,6 @@ class Archive:
             self._copy(data if sound_bytes is None else data[:sound_bytes], partial)
         files.rename(partial, to)
         files.sync_folder(self.folder)
-
-    @staticmethod
-    def _check_same_life(data: bytes, there: bytes, path: Path) -> None:
-        """Checks that two segments of one name have the same head. Each segment's head is unique, so another head means
-        another life of the slice. Raises OSError."""
-        ours, theirs = read_head(data), read_head(there)
-        if ours is not None and theirs is not None and ours.nonce != theirs.nonce:
-            raise FileExistsError(
-                f"{path} is another life's journal: move the archive's folder of this node away, it is not overwritten"
-            )
 
     def _linked(self, path: Path, partial: Path) -> bool:
         try:
@@ -90,6 +80,16 @@ class Archive:
             file.sync()
         finally:
             file.close()
+
+
+def _check_same_life(data: bytes, there: bytes, path: Path) -> None:
+    """Checks that the archive has this segment, or its beginning. Raises OSError."""
+    if not data.startswith(there):
+        raise FileExistsError(
+            f"{path} has other records than the journal: those of another life of this slice, as after a restore, or of"
+            f" before a repair. Move the archive's folder of this node away, or give another archive; nothing is"
+            f" overwritten, and the journal keeps what is not archived"
+        )
 
 
 def _typed(error: OSError, folder: Path) -> ShoalError:
