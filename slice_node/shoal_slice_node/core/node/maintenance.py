@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from shoal_contract.errors import ShoalError
 from shoal_slice_node.core.apply.effects import Effects
-from shoal_slice_node.core.background.job import Job, ReclaimJob, TrimJob
+from shoal_slice_node.core.background.job import Job
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.limits import ACK_FLUSH_MS
 from shoal_slice_node.core.node.ack_flush import AckFlush
@@ -17,7 +17,7 @@ from shoal_slice_node.core.node.commit import Commit, Item
 _log = logging.getLogger(__name__)
 
 
-_CAN_WAIT = (TrimJob.name, ReclaimJob.name)
+_CAN_WAIT = ("trim", "reclaim")
 
 
 class Maintenance:
