@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Generator
+from collections.abc import AsyncIterator, Callable, Generator, Hashable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
@@ -17,8 +17,9 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import watch_stream
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.limits import LARGE_ANSWER_BYTES, SNAPSHOTS, WATCH_WRITE_S
+from shoal_slice_node.adapters.limits import LARGE_ANSWER_BYTES, SNAPSHOTS, WATCH_WRITE_COSTS, WATCH_WRITE_S
 from shoal_slice_node.adapters.watch_writes import WatchWrite, WatchWrites
+from shoal_slice_node.adapters.write_turns import WriteTurns
 from shoal_slice_node.core.dispatch.shares import Share
 from shoal_slice_node.core.read.listing import list_keys
 from shoal_slice_node.core.watching import watched_prefix
@@ -270,3 +271,21 @@ async def test_few_pages_of_snapshots_are_gathered_at_a_time(
             assert names == [key.encode() for key in keys]
         assert most <= SNAPSHOTS.places_max
         await until(SliceServiceStub(one), lambda: not (broker.snapshots.waiting or broker.snapshots._held))
+
+
+async def test_watches_write_in_turns_as_sessions_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While a thousand were told of large keys, in turns of the loop of 30 ms, new sessions of others waited for 30 s:
+    gRPC hands over one call a turn."""
+    turns: list[int] = []
+    turn = WriteTurns.turn
+
+    async def noted(self: WriteTurns, connection: Hashable, size_bytes: int) -> None:
+        turns.append(size_bytes)
+        await turn(self, connection, size_bytes)
+
+    monkeypatch.setattr(WriteTurns, "turn", noted)
+    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel, asyncio.timeout(WAIT_S):
+        call = SliceServiceStub(channel).Watch(MEMBERS)
+        told = await call.read()
+        assert turns == [WATCH_WRITE_COSTS * told.ByteSize()]
+        call.cancel()

@@ -17,7 +17,7 @@ from shoal_runtime.aborting import send_headers, write
 from shoal_slice_node.adapters.answer_room import Reservation
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.clock import steady_ms
-from shoal_slice_node.adapters.limits import WATCH_WRITE_S
+from shoal_slice_node.adapters.limits import WATCH_WRITE_COSTS, WATCH_WRITE_S
 from shoal_slice_node.adapters.watch_writes import WatchWrite
 from shoal_slice_node.core.node.requests import as_shoal_error
 from shoal_slice_node.core.turns import Source
@@ -70,6 +70,7 @@ class WatchStream:
                 gathered()
                 if response is None:
                     return False
+                await broker.write_turns.turn(source.connection, WATCH_WRITE_COSTS * response.ByteSize())
                 broker.check_may_answer()
                 await self._write(response.SerializeToString(), reservation)
                 return True

@@ -1,9 +1,9 @@
-"""Bounds what all sessions write to the transport in one turn of the event loop.
+"""Bounds what all sessions and watches write to the transport in one turn of the event loop.
 
 To write costs time for each byte, and after a large publish a thousand sessions have something to write at once. If
-all of them wrote in the same turn of the loop, that turn would be long; and since a session reads one frame a turn, the
-frames of others would wait. So what is beyond the bound is written in later turns, connections in turn. Not here: what
-is written, and how long a client may take to read it (session_stream, writers).
+all of them wrote in the same turn of the loop, that turn would be long; and since a session reads one frame a turn, and
+gRPC hands over one new call a turn, others would wait. So what is beyond the bound is written in later turns,
+connections in turn. Not here: what is written, and how long a client may take to read it (session_stream, writers).
 """
 
 from __future__ import annotations
