@@ -286,6 +286,6 @@ async def test_watches_write_in_turns_as_sessions_do(tmp_path: Path, monkeypatch
     monkeypatch.setattr(WriteTurns, "turn", noted)
     async with running(tmp_path) as broker, connected(broker, tmp_path) as channel, asyncio.timeout(WAIT_S):
         call = SliceServiceStub(channel).Watch(MEMBERS)
-        told = await call.read()
-        assert turns == [WATCH_WRITE_COSTS * told.ByteSize()]
+        first = await told(call)
+        assert turns == [WATCH_WRITE_COSTS * first.ByteSize()]
         call.cancel()

@@ -160,13 +160,13 @@ DELIVERIES_PER_WRITE_BYTES: Final = 256 << 10
 its window. A single chunk that is larger goes alone."""
 
 WRITES_PER_TURN_BYTES: Final = 4 << 20
-WATCH_WRITE_COSTS: Final = 8
-"""How many times its bytes what a watch is told counts as, when turns are bounded: it is serialized first."""
-
 WRITE_COST_BYTES: Final = 64 << 10
 """How much all sessions write in one turn of the event loop (some 4 ms), and the bytes that a write counts as besides
 its own, since an empty one takes about as long as these. When 1,000 sessions wrote 100 KB each in one turn, publishes
 of others waited for seconds."""
+
+WATCH_WRITE_COSTS: Final = 8
+"""How many times its bytes what a watch is told counts as, when turns are bounded: it is serialized first."""
 
 UNARY: Final = PlacesLimits(
     places_max=16, places_each_max=4, waiting_max=2_000, waiting_each_max=256, line_s=1.0, served_times=5
