@@ -305,7 +305,7 @@ class Inbox:
         while not self._closed:
             if not next(self._unacked(), 0):
                 self._buffer.tell_gaps()  # Perhaps the program asks for nothing more, and would not come to them.
-                if not self._buffer:
+                if not self._buffer and not (self._last is not None and self._last.after()):
                     return
             left_s = deadline - asyncio.get_running_loop().time()
             if left_s <= 0:
@@ -314,7 +314,7 @@ class Inbox:
 
     def _not_drained(self) -> DeadlineExceeded:
         many = sum(self._unacked())
-        what = f"{many:,} messages are unacked at the deadline, and are given again"
+        what = f"{many:,} messages are unacked at the deadline, and are given again, as what was not taken"
         return DeadlineExceeded(f"drain of an inbox: {what}", subject="inbox", value=many)
 
     def _unacked(self) -> Iterator[int]:

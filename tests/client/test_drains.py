@@ -124,6 +124,24 @@ async def test_a_drain_waits_for_what_was_handed_out_however_it_was_taken(way: s
         assert (await broker.describe("queue")).messages == 0
 
 
+@pytest.mark.parametrize("drop_repeats", [True, False])
+async def test_a_drain_hands_out_the_rest_of_a_delivery(drop_repeats: bool) -> None:
+    """Between two messages of one delivery nothing is unacked, and nothing is in the buffer."""
+    async with asyncio.timeout(WAIT_S), FakeCluster().connect() as broker:
+        await bound(broker, "queue", "key", *(b"%d" % number for number in range(10)))
+        async with broker.consume("queue", drop_repeats=drop_repeats) as inbox:
+            got = [await inbox.get()]
+            await got[0].ack()
+            drained = asyncio.ensure_future(inbox.drain())
+            with contextlib.suppress(shoal.Unavailable):
+                while True:
+                    await asyncio.sleep(0.05)
+                    got.append(await inbox.get())
+                    await got[-1].ack()
+            await drained
+        assert len(got) == 10
+
+
 @pytest.mark.parametrize("settled", ["acked", "nacked", "left", "lost"])
 async def test_a_drain_does_not_wait_for_what_is_settled(settled: str) -> None:
     cluster = FakeCluster()

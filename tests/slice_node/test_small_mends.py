@@ -22,6 +22,7 @@ from shoal_slice_node.adapters import bulk_service, slice_service
 from shoal_slice_node.core.limits import LEASES_ENDED_KEPT
 from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.storage.archive import Archive
+from shoal_slice_node.storage.limits import ARCHIVE_COPY_BYTES
 
 from .brokers import connected, running, served
 from .bulk_client import chunk, import_all, imports
@@ -84,26 +85,30 @@ def test_the_archive_of_another_life_is_not_taken_for_this_ones() -> None:
         journal.close()
 
 
-def test_an_archive_that_a_lost_life_wrote_on_in_is_not_taken_for_this_ones() -> None:
+def test_an_archive_that_a_lost_life_wrote_on_in_is_not_taken_for_this_ones(tmp_path: Path) -> None:
     """Both lives write on in the segment of the backup: its head is the same, and so is the length once it is whole."""
-    archived, path = Path("/archive"), Path("/journal/0000000000000001.journal")
-    for there, ours, fits in (
-        (b"head lost", b"head ours", False),
-        (b"head lost", b"head ours and more", False),
-        (b"head ours and more", b"head ours", False),
-        (b"head", b"head ours", True),
-        (b"head ours", b"head ours", True),
+    block = bytes(ARCHIVE_COPY_BYTES)
+    for number, (there, ours, fits) in enumerate(
+        (
+            (b"head lost", b"head ours", False),
+            (b"head lost", b"head ours and more", False),
+            (b"head ours and more", b"head ours", False),
+            (block + b"lost", block + b"ours" + block, False),
+            (b"head", b"head ours", True),
+            (b"head ours", b"head ours", True),
+            (block + b"ours", block + b"ours" + block, True),
+        )
     ):
-        files = FaultyFiles()
-        for name, data in ((archived / path.name, there), (path, ours)):
-            files.make_folder(name.parent)
-            files.create(name).write_at(0, data)
+        path, archived = tmp_path / f"journal-{number}" / "1.journal", tmp_path / f"archive-{number}"
+        for file, data in ((archived / path.name, there), (path, ours)):
+            file.parent.mkdir()
+            file.write_bytes(data)
         if fits:
-            Archive(archived, files).put(path)
+            Archive(archived).put(path)
         else:
             with pytest.raises(Unavailable, match="other records than the journal"):
-                Archive(archived, files).put(path, len(ours) if len(there) != len(ours) else None)
-        assert files.read(archived / path.name) == (ours if fits else there)
+                Archive(archived).put(path, len(ours) if len(there) != len(ours) else None)
+        assert (archived / path.name).read_bytes() == (ours if fits else there)
 
 
 def snapshots() -> list[psutil.Process]:

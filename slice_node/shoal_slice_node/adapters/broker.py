@@ -279,9 +279,11 @@ class Broker:
         with suppress(TimeoutError):
             async with asyncio.timeout(within_s):
                 while True:
-                    with suppress(Unavailable):  # It is tried again.
+                    try:
                         await self.checkpointed()
                         return
+                    except Unavailable:
+                        await self.checkpoints.next_end()
         _log.info("the checkpoint ahead of the stop took longer than %g s: the stop goes on without it", within_s)
 
     async def checkpointed(self) -> None:

@@ -83,7 +83,7 @@ class Checkpoints:
         While checkpoints fail, changes are refused long before, and what the node itself does goes on up to twice as
         many: while it waits, nothing is answered."""
         factor = 2 * DELTA_STALL_FACTOR if self.problem else DELTA_STALL_FACTOR
-        return self._next_end() if self._behind(factor) else None
+        return self.next_end() if self._behind(factor) else None
 
     @property
     def trouble(self) -> str:
@@ -111,7 +111,7 @@ class Checkpoints:
         """Waits while the checkpointer is so far behind that imports should leave the remaining room to others. Not
         while checkpoints fail: then an import is told whether changes are taken."""
         while self._behind(IMPORT_STALL_FACTOR) and not self.problem:
-            await self._next_end()
+            await self.next_end()
 
     def _behind(self, factor: int) -> bool:
         store = self._store
@@ -120,7 +120,7 @@ class Checkpoints:
         share = self._active_bytes_max
         return self._freezing.is_large(factor) or store.delta_bytes * DELTA_STALL_FACTOR >= share * factor
 
-    def _next_end(self) -> asyncio.Future[None]:
+    def next_end(self) -> asyncio.Future[None]:
         """Returns a future that is done when the next checkpoint is, or fails, or when the frozen delta has melted."""
         if self._freed is None or self._freed.done():
             self._freed = asyncio.get_running_loop().create_future()
@@ -135,7 +135,7 @@ class Checkpoints:
             if self.problem:
                 raise Unavailable(f"no checkpoint can be written now: {self.problem}", subject="checkpoint")
             consider()
-            await self._next_end()
+            await self.next_end()
 
     async def run(self) -> None:
         """Writes each frozen delta, until it is cancelled. Raises Corrupt."""

@@ -16,6 +16,7 @@ Belongs here: archiving one segment. Not here: when, and what follows a failure 
 from __future__ import annotations
 
 import errno
+from itertools import pairwise
 from pathlib import Path
 
 from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
@@ -84,7 +85,9 @@ class Archive:
 
 def _check_same_life(data: bytes, there: bytes, path: Path) -> None:
     """Checks that the archive has this segment, or its beginning. Raises OSError."""
-    if not data.startswith(there):
+    ends = [*range(ARCHIVE_COPY_BYTES, len(there), ARCHIVE_COPY_BYTES), len(there)]
+    # Both are memory maps: block by block, or all of them would be copied.
+    if any(data[at:end] != there[at:end] for at, end in pairwise([0, *ends])):
         raise FileExistsError(
             f"{path} has other records than the journal: those of another life of this slice, as after a restore, or of"
             f" before a repair. Move the archive's folder of this node away, or give another archive; nothing is"
