@@ -348,7 +348,11 @@ class InboxSlice(Consumer):
                 self.nacks.add(key, low, high, (handle,), None)
 
     def return_for(self, era: Era, key: bytes, first: int, end: int, handle: int) -> Iterator[tuple[int, int, Turn]]:
-        """Gives back as `give_back` does. Yields ranges, each with the nack that gives it back."""
+        """Gives back as `give_back` does. Yields ranges, each with the nack that gives it back; none where the slice is
+        of an older version: then order may break."""
+        if not self.attachments.numbers_nacks:
+            self.give_back(era, key, first, end, (handle,))
+            return
         for low, high in self._forget(era, key, first, end, handle):
             yield low, high, (self._era.stream, self.nacks.add_numbered(key, low, high, handle))
 

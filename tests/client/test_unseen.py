@@ -231,6 +231,24 @@ async def test_jobs_that_were_given_back_are_handed_out_before_those_behind_them
     assert offsets == sorted(offsets)
 
 
+async def test_at_a_slice_that_does_not_number_nacks_a_full_inbox_goes_on(
+    cluster: FakeCluster, fake_broker: Broker
+) -> None:
+    """One of an older version. The messages that came again were taken for copies of before."""
+    queue = cluster.queue_with_home("s01")
+    cluster.slices["s01"].numbers_nacks = False
+    await fake_broker.declare(queue, QueueOptions(ack_timeout_ms=400))
+    for number in range(40):
+        await fake_broker.publish("@" + queue, b"%d " % number + bytes(3000))
+    offsets: set[int] = set()
+    async with asyncio.timeout(WAIT_S), fake_broker.consume(queue, buffer_bytes=4 * SMALL_BYTES) as inbox:
+        while len(offsets) < 40:
+            message = await inbox.get()
+            offsets.add(message.offset)
+            await asyncio.sleep(0.03)
+            await message.ack()
+
+
 async def test_an_ack_that_came_too_late_for_a_queue_that_is_consumed_on_fails_no_flush(broker: Broker) -> None:
     """Another queue of the inbox was stopped. The message comes again here, and is acked again."""
     queue = await with_jobs(broker, 1, options=QueueOptions(ack_timeout_ms=200))

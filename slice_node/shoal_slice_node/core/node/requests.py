@@ -116,7 +116,8 @@ def _attach_all(
     absent = [handle for handle, part in zip(request.handles, parts, strict=True) if not part]
     here = map(session.attachments.get, request.handles)
     timeouts_ms = [0 if attachment is None else attachment.feed.ack_timeout_ms for attachment in here]
-    told = wire.Attached(absent=absent, lives=parts, ack_timeouts_ms=timeouts_ms if any(timeouts_ms) else ())
+    timeouts_ms = timeouts_ms if any(timeouts_ms) else []
+    told = wire.Attached(absent=absent, lives=parts, ack_timeouts_ms=timeouts_ms, numbers_nacks=True)
     return wire.Answer(attached=told)
 
 
