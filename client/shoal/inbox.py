@@ -322,7 +322,7 @@ class Inbox:
             if part.repeats is not None:
                 yield from part.repeats.unanswered(self._queues)
             elif part.handed_out is not None:
-                yield from part.handed_out.unsettled()
+                yield from part.handed_out.unsettled(self._waits.timeouts_s, asyncio.get_running_loop().time())
 
     async def _flush(self, deadline: float) -> None:
         parts = list(self._slices.values())

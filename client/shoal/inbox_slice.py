@@ -327,7 +327,8 @@ class InboxSlice(Consumer):
     def hand_out(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         """Notes that the program has these offsets, where that is not known otherwise."""
         if self.handed_out is not None and era.stream == self._era.stream:
-            self.handed_out.add(key, first, end, self._attached(handles))
+            now_s = asyncio.get_running_loop().time()
+            self.handed_out.add(key, first, end, self._attached(handles), now_s)
 
     def _settle(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         if self.handed_out is not None and era.stream == self._era.stream:

@@ -35,6 +35,11 @@ class LongWaits:
         if self._timer is None:
             self._look_later()
 
+    @property
+    def timeouts_s(self) -> Mapping[int, float]:
+        """Returns the ack timeouts of queues that have one, by handle."""
+        return {handle: 2 * wait_s for handle, wait_s in self._waits_s.items()}
+
     def leave(self, handles: Container[int]) -> None:
         """Forgets queues that left the inbox."""
         self._waits_s = {handle: wait_s for handle, wait_s in self._waits_s.items() if handle not in handles}

@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 
 import shoal
+from shoal.core.handed_out import HandedOut
 from shoal.testing import FakeCluster
 from tests.client.calls import until
 from tests.client.conftest import Connect
@@ -142,7 +143,7 @@ async def test_a_drain_hands_out_the_rest_of_a_delivery(drop_repeats: bool) -> N
         assert len(got) == 10
 
 
-@pytest.mark.parametrize("settled", ["acked", "nacked", "left", "lost"])
+@pytest.mark.parametrize("settled", ["acked", "nacked", "left", "lost", "timed out"])
 async def test_a_drain_does_not_wait_for_what_is_settled(settled: str) -> None:
     cluster = FakeCluster()
     async with asyncio.timeout(WAIT_S), cluster.connect() as broker:
@@ -155,6 +156,9 @@ async def test_a_drain_does_not_wait_for_what_is_settled(settled: str) -> None:
                 await message.nack(60)
             elif settled == "left":
                 await inbox.detach("queue")
+            elif settled == "timed out":
+                inbox._waits.learn({inbox._last_handle: 100})  # What its attach would have told.
+                inbox.stop("queue")
             else:
                 inbox.stop("queue")
                 cluster.owner_of("key").cut()
@@ -235,3 +239,24 @@ async def _acking(inbox: shoal.Inbox):  # type: ignore[no-untyped-def]
     async for message in inbox:
         await message.ack()
         yield message
+
+
+def test_what_an_inbox_knows_of_what_was_handed_out_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program may let every second message time out: it is acked by another consumer, or dead."""
+    monkeypatch.setattr("shoal.core.handed_out.SEEN_ENTRIES_MAX", 10)
+    handed_out = HandedOut()
+    for offset in range(1, 20_000):
+        handed_out.add(b"k", offset, offset + 1, (1,), float(offset))
+        if offset % 2:
+            handed_out.done(b"k", offset, offset + 1, (1,))
+    assert sum(handed_out.unsettled({}, 20_000.0)) == 64
+    assert sum(handed_out.unsettled({1: 10.0}, 20_000.0)) == 5
+    for handle in range(100):
+        handed_out.add(b"k", 1, 5, (handle,), 0.0)
+    assert list(handed_out.unsettled({}, 1.0)) == [4] * 10
+    handed_out.done(b"k", 2, 4, range(100))
+    handed_out.add(b"k", 2, 3, range(95, 100), 0.0)
+    assert list(handed_out.unsettled({}, 1.0)) == [2] * 5 + [3] * 5
+    handed_out.leave(range(95, 100))
+    handed_out.done(b"k", 0, 9, (94,))
+    assert list(handed_out.unsettled({}, 1.0)) == [2] * 4

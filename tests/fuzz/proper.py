@@ -108,7 +108,7 @@ def nacks(random: Random) -> wire.Nacks:
     messages = [ack(random) for _ in range(random.choice((1, 3)))]
     stop = random.choice(((), (), (1, 2), range(1, 9)))
     unseen = not delay_ms and random.random() < 0.5
-    number = random.choice((0, 1, 1 << 63)) if unseen else 0
+    number = random.choice((0, 1, 1 << 62)) if unseen else 0
     return wire.Nacks(messages=messages, delay_ms=delay_ms, unseen=unseen, number=number, stop=stop)
 
 

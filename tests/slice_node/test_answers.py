@@ -9,7 +9,7 @@ import pytest
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
-from shoal_slice_node.adapters.answer_room import AnswerRoom, Reservation
+from shoal_slice_node.adapters.answer_room import AnswerRoom, Reservation, Start
 from shoal_slice_node.adapters.answers import Answers
 from shoal_slice_node.adapters.limits import (
     ANSWERS_HELD_FLOOR_BYTES,
@@ -149,6 +149,33 @@ def test_small_answers_that_are_read_slowly_leave_a_large_one_its_room() -> None
         small.pop(0).release()
         read += 1
     assert read <= waited + SMALL_ANSWERS_BYTES // SMALL_ANSWER_BYTES + 1, "each that is read lets the next begin"
+
+
+def test_who_holds_small_answers_comes_after_those_that_hold_none() -> None:
+    room = AnswerRoom(LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
+    begun: list[str] = []
+    small: list[Reservation] = []
+    first: list[Reservation] = []
+    room.reserve(first.append, "other")
+    room.reserve(small.append, "hostile", SMALL_ANSWER_BYTES)
+
+    def begins(name: str) -> Start:
+        def start(reservation: Reservation) -> None:
+            begun.append(name)
+            reservation.release()
+
+        return start
+
+    for name in ("hostile", "honest"):
+        room.reserve(begins(name), name)
+    first[0].release()
+    assert begun == ["honest", "hostile"]
+    room.reserve(first.append, "other")
+    room.reserve(begins("hostile"), "hostile")
+    small[0].release()
+    room.reserve(begins("honest"), "honest")
+    first[1].release()
+    assert begun[2:] == ["hostile", "honest"], "it holds none any more"
 
 
 async def test_what_a_session_is_owed_is_never_below_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

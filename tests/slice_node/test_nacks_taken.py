@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from shoal_contract.errors import Malformed
+from shoal_contract.errors import Malformed, TooLarge
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch.nacks_taken import NacksTaken
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -103,6 +103,15 @@ def test_only_unseen_nacks_of_a_session_have_numbers(core: NacksDriver) -> None:
         core.frame(session, wire.Nacks(number=1))
     with pytest.raises(Malformed, match="number"):
         core.frame(session, nacks(1, (1, 2)), everyone=True)
+
+
+def test_a_number_that_would_not_fit_is_refused(core: NacksDriver) -> None:
+    session = attached(core)
+    core.take(session)
+    core.frame(session, nacks(1 << 62, (1, 2), (2, 3)))
+    assert [taken for _, taken in told(core, session)] == [(1 << 62) + 1] * 2
+    with pytest.raises(TooLarge, match="number of nacks"):
+        core.frame(session, nacks((1 << 62) + 1, (1, 2)))
 
 
 def test_numbers_are_kept_as_far_as_parcels_wait() -> None:

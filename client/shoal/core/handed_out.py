@@ -1,32 +1,66 @@
-"""Keeps what a program was handed out and has neither acked nor given back, where repeats are not dropped. Pure."""
+"""Keeps what a program was handed out and has neither acked nor given back, where repeats are not dropped. Pure.
+
+A program may let a message time out, and it need not come again here. So what was handed out longer ago than the ack
+timeout of its queue is passed over, and only the newest SEEN_RANGES_MAX ranges of a key and queue are kept.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from math import inf
+from typing import NamedTuple
 
-from shoal.core.offset_ranges import Ranges, count, with_range, without_range
+from shoal.limits import SEEN_ENTRIES_MAX, SEEN_RANGES_MAX
+
+
+class _Range(NamedTuple):
+    first: int
+    end: int
+    at_s: float
+    """When the last of them was handed out."""
 
 
 class HandedOut:
-    """Keeps offsets by key and handle."""
+    """Keeps offsets by key and handle. Times are those of a clock that only grows, in seconds."""
 
     def __init__(self) -> None:
-        self._out: dict[tuple[bytes, int], Ranges] = {}
+        self._out: OrderedDict[tuple[bytes, int], deque[_Range]] = OrderedDict()
 
     def __bool__(self) -> bool:
         return bool(self._out)
 
-    def add(self, key: bytes, first: int, end: int, handles: Iterable[int]) -> None:
+    def add(self, key: bytes, first: int, end: int, handles: Iterable[int], now_s: float) -> None:
         """Notes that offsets first <= offset < end are handed out."""
         for handle in handles:
-            self._out[key, handle] = with_range(self._out.get((key, handle), ()), first, end)[0]
+            self.done(key, first, end, (handle,))  # It may come a second time.
+            out = self._out.setdefault((key, handle), deque(maxlen=SEEN_RANGES_MAX))
+            if out and out[-1].end == first:
+                out[-1] = _Range(out[-1].first, end, now_s)
+            else:
+                out.append(_Range(first, end, now_s))
+        while len(self._out) > SEEN_ENTRIES_MAX:
+            self._out.popitem(last=False)
 
     def done(self, key: bytes, first: int, end: int, handles: Iterable[int]) -> None:
         """Notes that offsets first <= offset < end are acked, or given back."""
         for handle in handles:
-            out = self._out.pop((key, handle), ())
-            if left := without_range(out, first, end):
+            out = self._out.get((key, handle))
+            if out is None:
+                continue
+            if len(out) == 1 and out[0][:2] == (first, end):
+                del self._out[key, handle]
+                continue
+            left: deque[_Range] = deque(maxlen=SEEN_RANGES_MAX)
+            for one in out:
+                if one.first < first:
+                    left.append(one._replace(end=min(one.end, first)))
+                if one.end > end:
+                    left.append(one._replace(first=max(one.first, end)))
+            if left:
                 self._out[key, handle] = left
+            else:
+                del self._out[key, handle]
 
     def leave(self, handles: Sequence[int]) -> None:
         """Forgets handles: their acks have no effect any more."""
@@ -38,6 +72,11 @@ class HandedOut:
         """Forgets all: it comes again."""
         self._out.clear()
 
-    def unsettled(self) -> Iterable[int]:
-        """Yields numbers of messages, each above 0; their sum is the number of all."""
-        return map(count, self._out.values())
+    def unsettled(self, timeouts_s: Mapping[int, float], now_s: float) -> Iterator[int]:
+        """Yields numbers of messages, each above 0; their sum is the number of all. `timeouts_s`: the ack timeouts of
+        queues that have one, by handle."""
+        for (_, handle), out in self._out.items():
+            since_s = now_s - timeouts_s.get(handle, inf)
+            count = sum(one.end - one.first for one in out if one.at_s > since_s)
+            if count:
+                yield count

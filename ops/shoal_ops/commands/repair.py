@@ -22,6 +22,10 @@ from shoal_slice_node.storage.record_text import kind_name, record_text
 from shoal_slice_node.storage.stopped_folder import stopped
 
 _KEYS_SHOWN: Final = 5
+_SHIFTED: Final = (
+    "If it was applied before, later messages of these keys get lower offsets than they had, and acks that the journal"
+    " has for them hit other messages: some are lost, some come again. To avoid that, use a version that can apply it."
+)
 
 
 def skip(path: Path, lsn: int, confirmed: bool) -> int:
@@ -43,17 +47,17 @@ def skip(path: Path, lsn: int, confirmed: bool) -> int:
 
 def _shifted(record: Record) -> Iterator[str]:
     """Yields what else a set-aside record changes: offsets behind the messages that it published."""
+    if record.kind in (Kind.DUE, Kind.RETRY, Kind.FAREWELL, Kind.EXPIRE):
+        yield f"It may publish (delayed messages, dead letters, farewells). {_SHIFTED}"
     if record.kind != Kind.CHANGE:
         return
     with suppress(ShoalError, ValueError):
         change = decode_change(record.payload)[1]
         steps = parse_change(change).change.steps
-        keys = sorted({key for step in steps for key in step.publishes.keys})
+        keys = sorted({key for step in steps if not step.publishes.not_before_ms for key in step.publishes.keys})
         if keys:
             more = f" and {len(keys) - _KEYS_SHOWN:,} more" if len(keys) > _KEYS_SHOWN else ""
-            yield f"It publishes to {', '.join(map(show, keys[:_KEYS_SHOWN]))}{more}. If it was applied before, later"
-            yield "messages of these keys get lower offsets than they had. Acks that the journal has for them then hit"
-            yield "other messages: some are lost, some come again. To avoid that, use the version that can apply it."
+            yield f"It publishes to {', '.join(map(show, keys[:_KEYS_SHOWN]))}{more}. {_SHIFTED}"
 
 
 def cut(path: Path, confirmed: bool) -> int:

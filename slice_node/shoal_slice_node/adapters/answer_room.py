@@ -54,10 +54,7 @@ class Reservation:
         """Gives the reserved bytes back; called when the answer is taken or dropped."""
         if self.bytes:
             freed, self.bytes = self.bytes, 0
-            if self._is_small:
-                self._room.change(-freed, is_small=True)
-            else:
-                self._room.let_go(self._source, freed)
+            self._room.let_go(self._source, freed, self._is_small)
 
 
 class AnswerRoom:
@@ -87,6 +84,7 @@ class AnswerRoom:
         """Calls `start` as soon as there is room, which may be at once."""
         if size_bytes <= SMALL_ANSWER_BYTES and self.has_room_for_small:
             self._small.hold(size_bytes)
+            self._held[source] += 1
             start(Reservation(self, source, size_bytes, is_small=True))
             return
         line = self._have_some if self._held[source] else self._have_none
@@ -121,14 +119,14 @@ class AnswerRoom:
             share.let_go(-by_bytes)
             self._admit()
 
-    def let_go(self, source: Hashable, freed_bytes: int) -> None:
+    def let_go(self, source: Hashable, freed_bytes: int, is_small: bool) -> None:
         """Ends one reservation of this source and frees its bytes."""
         self._held[source] -= 1
         if not self._held[source]:
             del self._held[source]
             if source in self._have_some:
                 self._have_none[source] = self._have_some.pop(source)
-        self.change(-freed_bytes)
+        self.change(-freed_bytes, is_small)
 
     def _admit(self) -> None:
         """Starts requests while there is room. A started request may release its room at once, which calls this method

@@ -363,6 +363,9 @@ change, name to attach or describe, and handle (measured). A frame of 2,000 smal
 FRAME_ITEM_BYTES_MIN: Final = 6
 """The least bytes of an ack or an operation in a frame."""
 
+NACKS_NUMBER_MAX: Final = 1 << 62
+"""The highest number of nacks: those behind it in a frame fit 64 bits, too."""
+
 ACKED_PER_STEP: Final = 500
 """Handles acked in one step: under 1 ms."""
 

@@ -90,8 +90,8 @@ def _check_same_life(data: bytes, there: bytes, path: Path) -> None:
     if any(data[at:end] != there[at:end] for at, end in pairwise([0, *ends])):
         raise FileExistsError(
             f"{path} has other records than the journal: those of another life of this slice, as after a restore, or of"
-            f" before a repair. Move the archive's folder of this node away, or give another archive; nothing is"
-            f" overwritten, and the journal keeps what is not archived"
+            f" before a repair; or one of the two is damaged (shoal check). Move the archive's folder of this node"
+            f" away, or give another archive; nothing is overwritten, and the journal keeps what is not archived"
         )
 
 

@@ -28,6 +28,7 @@ from shoal_slice_node.core.limits import (
     FRAME_ITEM_BYTES_MIN,
     FRAME_KEPT_BYTES,
     HANDLE_KEPT_BYTES,
+    NACKS_NUMBER_MAX,
     OPERATION_KEPT_BYTES,
     QUEUES_PER_ATTACH_MAX,
 )
@@ -166,6 +167,7 @@ def check_nacks(nacks: wire.Nacks, everyone: bool) -> int:
         raise Malformed(
             "what no program was given is given again at once: unseen nacks have no delay_ms", subject="unseen"
         )
+    check_at_most("number of nacks", nacks.number, NACKS_NUMBER_MAX)
     if nacks.number and (everyone or not nacks.unseen):
         raise Malformed("only unseen nacks of a session have a number", subject="number")
     if nacks.stop and everyone:

@@ -26,11 +26,11 @@ class NacksTaken:
         if not last_parcel:
             self._later, self._number = None, max(number, self.before(self.last_parcel + 1))
             return
-        self.last_parcel = last_parcel
+        self.last_parcel = max(self.last_parcel, last_parcel)
         if self._later is None:
             self._later = deque()
-        elif self._later and self._later[-1][0] == last_parcel:
-            self._later.pop()
+        while self._later and self._later[-1][0] >= last_parcel:  # What waited behind it was withdrawn.
+            number = max(number, self._later.pop()[1])
         self._later.append((last_parcel, number))
 
     def before(self, parcel: int) -> int:
