@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import gc
 import os
 import re
 from pathlib import Path
@@ -23,3 +25,15 @@ def recipe(target: str) -> tuple[list[str], str]:
     found = re.search(rf"^{target}:([^#\n]*)[^\n]*\n((?:\t[^\n]*\n)*)", text, re.MULTILINE)
     assert found, target
     return found[1].split(), found[2]
+
+
+def parsed(text: str, name: str = "<unknown>") -> ast.Module:
+    """The tree of a module. No garbage is collected meanwhile: that may log an exception, whose traceback has a line
+    parsed, and CPython 3.11 ends a parse within a parse with SystemError."""
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        return ast.parse(text, name)
+    finally:
+        if collects:
+            gc.enable()

@@ -6,6 +6,8 @@ import ast
 import re
 from pathlib import Path
 
+from tests.repository import parsed
+
 TESTS = Path(__file__).parent
 ROOT = TESTS.parent
 CITED = re.compile(r"([a-z_/]+\.py)?::(test_\w+)|([a-z_]+(?:/[a-z_]+)*/test_[a-z_]+\.py)")
@@ -18,7 +20,7 @@ def missing(text: str) -> list[str]:
         if alone or cited:
             file = alone or cited
             path = (ROOT if (ROOT / file).is_file() else TESTS) / file
-            nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if path.is_file() else ()
+            nodes = ast.walk(parsed(path.read_text(encoding="utf-8"))) if path.is_file() else ()
             names = {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
             if not path.is_file():
                 found.append(file)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.repository import COMPONENTS, ROOT
+from tests.repository import COMPONENTS, ROOT, parsed
 
 GENERATED = tuple(ROOT / "contract" / package / "wire" for package in ("shoal_contract", "shoal_coordination"))
 
@@ -59,7 +59,7 @@ class Source:
 
     @cached_property
     def tree(self) -> ast.Module:
-        return ast.parse(self.text, str(self.path))
+        return parsed(self.text, str(self.path))
 
 
 Rule = Callable[[Source], Iterator[str]]
@@ -185,7 +185,7 @@ def dispatch_fields() -> set[str]:
     """The fields of dispatch's classes, by their `__slots__`."""
     found: set[str] = set()
     for path in (ROOT / DISPATCH_USERS[0]).glob("*.py"):
-        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        for node in parsed(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and node.name in DISPATCH_CLASSES:
                 slots = [one.value for one in node.body if isinstance(one, ast.Assign)]
                 found.update(ast.literal_eval(slots[0]))

@@ -6,12 +6,14 @@ import ast
 import re
 from pathlib import Path
 
+from tests.repository import parsed
+
 ROOT = Path(__file__).parents[1]
 FOLDERS = (ROOT, ROOT / "slice_node" / "shoal_slice_node")
 
 
 def functions(path: Path) -> set[str]:
-    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    nodes = ast.walk(parsed(path.read_text(encoding="utf-8")))
     return {node.name for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
 
 
@@ -40,6 +42,6 @@ def test_a_step_that_is_gone_is_found() -> None:
 
 def test_the_map_of_dispatch_has_every_module() -> None:
     folder = ROOT / "slice_node" / "shoal_slice_node" / "core" / "dispatch"
-    tree = ast.parse((folder / "__init__.py").read_text(encoding="utf-8"))
+    tree = parsed((folder / "__init__.py").read_text(encoding="utf-8"))
     named = set(re.findall(r"[a-z_]+", ast.get_docstring(tree) or ""))
     assert {path.stem for path in folder.glob("[a-z]*.py")} - named == set()

@@ -15,6 +15,7 @@ import pytest
 
 import shoal
 import shoal.testing
+from tests.repository import parsed
 
 CORE = Path(__file__).parents[2] / "client" / "shoal" / "core"
 
@@ -39,7 +40,7 @@ def undocumented(module: ModuleType) -> Iterator[str]:
 
 def undocumented_fields(found: type) -> Iterator[str]:
     """Public fields of a class with neither a string below them nor their name in the class's docstring."""
-    tree = ast.parse(inspect.getsource(sys.modules[found.__module__]))
+    tree = parsed(inspect.getsource(sys.modules[found.__module__]))
     (definition,) = (node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == found.__name__)
     text = ast.get_docstring(definition) or ""
     for node, below in pairwise([*definition.body, ast.Pass()]):

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from shoal_slice_node.core.apply.effects import Effects
+from tests.repository import parsed
 
 SOURCES = Path(__file__).parents[2] / "slice_node" / "shoal_slice_node"
 OF_FOLLOWERS = SOURCES / "core" / "node" / "replica.py"
@@ -20,7 +21,7 @@ WRITES = {"add", "append", "extend", "update"}
 
 def read_in(text: str) -> set[str]:
     """The fields of effects that a source reads, and does not only write."""
-    tree = ast.parse(text)
+    tree = parsed(text)
     written = {
         id(node.value)
         for node in ast.walk(tree)
