@@ -314,7 +314,8 @@ class Inbox:
 
     def _not_drained(self) -> DeadlineExceeded:
         many = sum(self._unacked())
-        what = f"{many:,} messages are unacked at the deadline, and are given again, as what was not taken"
+        rest = "some messages were not taken by" if not many else f"{many:,} messages are unacked at"
+        what = f"{rest} the deadline, and are given again"
         return DeadlineExceeded(f"drain of an inbox: {what}", subject="inbox", value=many)
 
     def _unacked(self) -> Iterator[int]:

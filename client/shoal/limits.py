@@ -96,6 +96,9 @@ more, what comes of the oldest may come out of order."""
 RETURNING_RANGES_MAX: Final = 10_000
 """Ranges of one key and queue that an inbox gave back and follows. Of more, messages may come out of order."""
 
+HANDED_OUT_RANGES_MAX: Final = 4_096
+"""Ranges of one key and queue that an inbox follows after it handed them out: a slice has no more out."""
+
 CLOSE_S: Final = 5.0
 """How long leaving `async with` may wait for answers."""
 

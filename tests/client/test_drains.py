@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 from collections.abc import Callable
 
 import pytest
@@ -249,7 +250,7 @@ def test_what_an_inbox_knows_of_what_was_handed_out_is_bounded(monkeypatch: pyte
         handed_out.add(b"k", offset, offset + 1, (1,), float(offset))
         if offset % 2:
             handed_out.done(b"k", offset, offset + 1, (1,))
-    assert sum(handed_out.unsettled({}, 20_000.0)) == 64
+    assert sum(handed_out.unsettled({}, 20_000.0)) == 4096
     assert sum(handed_out.unsettled({1: 10.0}, 20_000.0)) == 5
     for handle in range(100):
         handed_out.add(b"k", 1, 5, (handle,), 0.0)
@@ -260,3 +261,20 @@ def test_what_an_inbox_knows_of_what_was_handed_out_is_bounded(monkeypatch: pyte
     handed_out.leave(range(95, 100))
     handed_out.done(b"k", 0, 9, (94,))
     assert list(handed_out.unsettled({}, 1.0)) == [2] * 4
+
+
+def test_what_was_handed_out_is_known_exactly_below_its_bounds() -> None:
+    rng = random.Random(3)
+    handed_out, model = HandedOut(), set[tuple[int, int]]()
+    for _ in range(20_000):
+        first = rng.randrange(200)
+        end, handles = first + rng.randrange(1, 20), rng.sample(range(4), 2)
+        pairs = {(handle, offset) for handle in handles for offset in range(first, end)}
+        if rng.random() < 0.4:
+            handed_out.add(b"k", first, end, handles, 0.0)
+            model |= pairs
+        else:
+            handed_out.done(b"k", first, end, handles)
+            model -= pairs
+        assert sum(handed_out.unsettled({}, 1.0)) == len(model)
+        assert bool(handed_out) == bool(model)

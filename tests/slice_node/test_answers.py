@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from pathlib import Path
 
 import pytest
@@ -176,6 +177,50 @@ def test_who_holds_small_answers_comes_after_those_that_hold_none() -> None:
     room.reserve(begins("honest"), "honest")
     first[1].release()
     assert begun[2:] == ["hostile", "honest"], "it holds none any more"
+
+
+def test_every_request_begins_whatever_its_source_holds() -> None:
+    """A source that took a small answer while it waited was in both lines, and what waited in one of them was lost."""
+    rng = random.Random(7)
+    for _ in range(100):
+        room = AnswerRoom(2 * LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
+        held: list[Reservation] = []
+        begun = asked = 0
+
+        def start(reservation: Reservation) -> None:
+            nonlocal begun
+            begun += 1
+            held.append(reservation)  # noqa: B023 - it is called within the round
+
+        for _ in range(300):
+            if rng.random() < 0.55:
+                asked += 1
+                room.reserve(start, rng.randrange(4), rng.choice((SMALL_ANSWER_BYTES, LARGE_ANSWER_BYTES)))
+            elif held:
+                one = held.pop(rng.randrange(len(held)))
+                one.settle(rng.randrange(1, one.bytes + 1))
+                one.release()
+        while held:
+            held.pop().release()
+        assert begun == asked
+        assert not (room.share.used_bytes or room.waiting or room._held or room._have_some)
+        assert room.has_room_for_small
+
+
+def test_a_source_that_always_holds_small_answers_has_its_turn() -> None:
+    room = AnswerRoom(LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
+    large: list[Reservation] = []
+    mine: list[Reservation] = []
+    room.reserve(lambda reservation: None, "looks", SMALL_ANSWER_BYTES)
+    room.reserve(large.append, "other 0")
+    room.reserve(mine.append, "looks")
+    for number in range(1, 20):
+        room.reserve(large.append, f"other {number}")
+        room.reserve(large.append, f"another {number}")
+        if mine:
+            break
+        large.pop(0).release()
+    assert mine and number < 12
 
 
 async def test_what_a_session_is_owed_is_never_below_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,17 +1,18 @@
 """Keeps what a program was handed out and has neither acked nor given back, where repeats are not dropped. Pure.
 
 A program may let a message time out, and it need not come again here. So what was handed out longer ago than the ack
-timeout of its queue is passed over, and only the newest SEEN_RANGES_MAX ranges of a key and queue are kept.
+timeout of its queue is passed over, and of a key and queue only the newest HANDED_OUT_RANGES_MAX ranges are kept.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import NamedTuple
 
-from shoal.limits import SEEN_ENTRIES_MAX, SEEN_RANGES_MAX
+from shoal.limits import HANDED_OUT_RANGES_MAX, SEEN_ENTRIES_MAX
 
 
 class _Range(NamedTuple):
@@ -21,11 +22,20 @@ class _Range(NamedTuple):
     """When the last of them was handed out."""
 
 
+def _end(one: _Range) -> int:
+    return one.end
+
+
+def _first(one: _Range) -> int:
+    return one.first
+
+
 class HandedOut:
     """Keeps offsets by key and handle. Times are those of a clock that only grows, in seconds."""
 
     def __init__(self) -> None:
-        self._out: OrderedDict[tuple[bytes, int], deque[_Range]] = OrderedDict()
+        self._out: OrderedDict[tuple[bytes, int], list[_Range]] = OrderedDict()
+        """Ranges that have no offset in common, in ascending order."""
 
     def __bool__(self) -> bool:
         return bool(self._out)
@@ -34,11 +44,14 @@ class HandedOut:
         """Notes that offsets first <= offset < end are handed out."""
         for handle in handles:
             self.done(key, first, end, (handle,))  # It may come a second time.
-            out = self._out.setdefault((key, handle), deque(maxlen=SEEN_RANGES_MAX))
-            if out and out[-1].end == first:
-                out[-1] = _Range(out[-1].first, end, now_s)
+            out = self._out.setdefault((key, handle), [])
+            place = bisect_left(out, first, key=_first)
+            if place and out[place - 1].end == first:
+                out[place - 1] = _Range(out[place - 1].first, end, now_s)
             else:
-                out.append(_Range(first, end, now_s))
+                out.insert(place, _Range(first, end, now_s))
+            if len(out) > HANDED_OUT_RANGES_MAX:
+                del out[0]
         while len(self._out) > SEEN_ENTRIES_MAX:
             self._out.popitem(last=False)
 
@@ -48,18 +61,12 @@ class HandedOut:
             out = self._out.get((key, handle))
             if out is None:
                 continue
-            if len(out) == 1 and out[0][:2] == (first, end):
-                del self._out[key, handle]
-                continue
-            left: deque[_Range] = deque(maxlen=SEEN_RANGES_MAX)
-            for one in out:
-                if one.first < first:
-                    left.append(one._replace(end=min(one.end, first)))
-                if one.end > end:
-                    left.append(one._replace(first=max(one.first, end)))
-            if left:
-                self._out[key, handle] = left
-            else:
+            begin, stop = bisect_right(out, first, key=_end), bisect_left(out, end, key=_first)
+            if begin < stop:
+                low, high = out[begin], out[stop - 1]
+                left = [low._replace(end=first)] if low.first < first else []
+                out[begin:stop] = [*left, high._replace(first=end)] if high.end > end else left
+            if not out:
                 del self._out[key, handle]
 
     def leave(self, handles: Sequence[int]) -> None:

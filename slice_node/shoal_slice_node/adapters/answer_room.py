@@ -2,8 +2,8 @@
 
 Each request first reserves the largest possible size. Once the answer's real size is known, the reservation shrinks to
 it and lasts until the client has taken the answer. Connections take turns. A connection with an answer that is not
-taken comes after those that have none. Small answers have some room of their own, and need not wait while there is some
-left: a look at one queue does not wait for clients that read no large answers.
+taken comes after those that have none, but for every ninth turn. Small answers have some room of their own, and need
+not wait while there is some left: a look at one queue does not wait for clients that read no large answers.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.limits import (
     DESCRIBED_BYTES_MAX,
     LARGE_ANSWER_BYTES,
+    PASSED_MAX,
     SMALL_ANSWER_BYTES,
     SMALL_ANSWERS_BYTES,
 )
@@ -68,6 +69,9 @@ class AnswerRoom:
         """The requests that wait, by source: `_have_none` for sources without a reservation, `_have_some` for the
         others."""
         self._held: Counter[Hashable] = Counter()
+        """How many reservations each source has. It decides in which of the lines the source is: never in both."""
+        self._passed = 0
+        """How often in a row `_have_none` went before `_have_some`."""
         self._admitting = False
 
     @property
@@ -84,7 +88,7 @@ class AnswerRoom:
         """Calls `start` as soon as there is room, which may be at once."""
         if size_bytes <= SMALL_ANSWER_BYTES and self.has_room_for_small:
             self._small.hold(size_bytes)
-            self._held[source] += 1
+            self._count(source, 1)
             start(Reservation(self, source, size_bytes, is_small=True))
             return
         line = self._have_some if self._held[source] else self._have_none
@@ -121,12 +125,25 @@ class AnswerRoom:
 
     def let_go(self, source: Hashable, freed_bytes: int, is_small: bool) -> None:
         """Ends one reservation of this source and frees its bytes."""
-        self._held[source] -= 1
-        if not self._held[source]:
-            del self._held[source]
-            if source in self._have_some:
-                self._have_none[source] = self._have_some.pop(source)
+        self._count(source, -1)
         self.change(-freed_bytes, is_small)
+
+    def _count(self, source: Hashable, more: int) -> None:
+        """Counts a reservation more, or less, of this source; it may belong into the other line then."""
+        self._held[source] += more
+        if self._held[source]:
+            old, new = self._have_none, self._have_some
+        else:
+            del self._held[source]
+            old, new = self._have_some, self._have_none
+        if source in old:
+            new[source] = old.pop(source)
+
+    def _next_line(self) -> _Line | None:
+        """Returns the line whose first source comes next; None: nothing waits."""
+        if self._have_some and (not self._have_none or self._passed == PASSED_MAX):
+            return self._have_some
+        return self._have_none or None
 
     def _admit(self) -> None:
         """Starts requests while there is room. A started request may release its room at once, which calls this method
@@ -135,19 +152,18 @@ class AnswerRoom:
             return
         self._admitting = True
         try:
-            while line := self._have_none or self._have_some:
-                source = next(iter(line))
-                size_bytes = line[source][0][1]
+            while (line := self._next_line()) is not None:
                 if self.share.free_bytes < LARGE_ANSWER_BYTES:
                     break  # Also of small ones: or they would take what a large one waits for.
-                self._begin(line, source, size_bytes)
+                self._passed = self._passed + 1 if line is self._have_none and self._have_some else 0
+                self._begin(line, next(iter(line)))
         finally:
             self._admitting = False
 
-    def _begin(self, line: _Line, source: Hashable, size_bytes: int) -> None:
+    def _begin(self, line: _Line, source: Hashable) -> None:
         pieces = line.pop(source)
-        start, _ = pieces.popleft()
-        self._held[source] += 1
+        start, size_bytes = pieces.popleft()
+        self._count(source, 1)
         if pieces:
             self._have_some[source] = pieces
         self.share.hold(size_bytes)

@@ -240,6 +240,10 @@ answers. A watch that ends goes on from its place, or begins with a snapshot."""
 LARGE_ANSWER_BYTES: Final = PULL_BYTES_MAX + CHUNK_BYTES_MAX + (512 << 10)
 """Bytes of the largest answer to a pull or a describe. This is reserved until the answer's real size is known."""
 
+PASSED_MAX: Final = 8
+"""How many connections without answers begin before one that has some: it would wait for ever where others always
+come."""
+
 SMALL_ANSWER_BYTES: Final = 16 << 10
 SMALL_ANSWERS_BYTES: Final = 512 << 10
 """What is a small answer: some thirty queues or keys without their bindings; and how much of the answers' memory is for
