@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from shoal_contract.partition_hash import partition_of
@@ -45,6 +46,7 @@ def test_a_slice_that_owns_nothing_holds_nothing() -> None:
     assert list(tenures([owned("s1", 1)], frozenset())) == []
 
 
+@pytest.mark.long
 def test_a_census_of_hundreds_of_changes_of_owners_counts_what_each_owned(spark: SparkSession, tmp_path: Path) -> None:
     """Two keys go to and fro between slices; after each change both slices are asked to bind a new queue to both keys,
     one by one: each takes the one that it owns then."""

@@ -9,7 +9,7 @@ from typing import Any
 import grpc
 import pytest
 
-from shoal_contract.errors import DeadlineExceeded, ResourceExhausted
+from shoal_contract.errors import DeadlineExceeded, ResourceExhausted, Unavailable
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 
@@ -42,8 +42,11 @@ async def test_streams_that_do_not_open_hold_up_no_session_of_others(tmp_path: P
         for _ in range(5):
             session = await RawSession.open(SliceServiceStub(honest))
             await session.attach([])
-        done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
-        assert isinstance(next(iter(done)).result(), DeadlineExceeded | ResourceExhausted)
+        for end in asyncio.as_completed(ends):
+            told = await end
+            if not isinstance(told, Unavailable):  # gRPC may refuse some of more than 115 streams of a connection.
+                break
+        assert isinstance(told, DeadlineExceeded | ResourceExhausted)
         for call in silent:
             call.cancel()
         await asyncio.gather(*ends, return_exceptions=True)

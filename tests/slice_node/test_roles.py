@@ -36,7 +36,7 @@ from .role_turns import WAIT_S, Process, process
 if TYPE_CHECKING:
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
 
-CHANGES = 20
+CHANGES = 12
 
 
 class SlowDisk:
