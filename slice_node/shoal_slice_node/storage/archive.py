@@ -51,16 +51,17 @@ class Archive:
         files.make_folder(self.folder)
         names = files.names(self.folder)
         data = files.read(path)
+        data = data if sound_bytes is None else data[:sound_bytes]
         if to.name in names:
             there = files.read(to)
-            _check_same_life(data if sound_bytes is None else data[:sound_bytes], there, to)
+            _check_same_life(data, there, to)
             if sound_bytes is None and len(there) == len(data):
                 files.sync_folder(self.folder)  # A crash may have prevented this sync before.
                 return
         if partial.name in names:
             files.remove(partial)
         if sound_bytes is not None or not self._linked(path, partial):
-            self._copy(data if sound_bytes is None else data[:sound_bytes], partial)
+            self._copy(data, partial)
         files.rename(partial, to)
         files.sync_folder(self.folder)
 
