@@ -52,15 +52,16 @@ class EtcdClient:
         found = (await self.range(key)).entries
         return found[0] if found else None
 
-    async def range(self, key: bytes, range_end: bytes = b"") -> Range:
-        """Reads one key, or every key in [key, range_end)."""
-        request = wire.RangeRequest(key=key, range_end=range_end)
+    async def range(self, key: bytes, range_end: bytes = b"", revision: int = 0) -> Range:
+        """Reads one key, or every key in [key, range_end), as of `revision`; 0: now. Raises OutOfRange if the revision
+        is compacted away, or is still to come."""
+        request = wire.RangeRequest(key=key, range_end=range_end, revision=revision)
         answer = await self._read(lambda at: at.kv.Range, request)
         return Range(answer.header.revision, entries_from_wire(answer.kvs))
 
-    async def range_prefix(self, prefix: bytes) -> Range:
-        """Reads every key that begins with `prefix`."""
-        return await self.range(prefix, prefix_end(prefix))
+    async def range_prefix(self, prefix: bytes, revision: int = 0) -> Range:
+        """Reads every key that begins with `prefix`, as `range` does."""
+        return await self.range(prefix, prefix_end(prefix), revision)
 
     async def put(self, key: bytes, value: bytes, lease: int = 0) -> int:
         """Stores a value. Returns the revision of the change."""

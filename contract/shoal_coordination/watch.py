@@ -1,8 +1,9 @@
 """Watches a prefix of etcd for as long as the caller wants: first all entries, then every change, each exactly once.
 
-After any disconnect it goes on from the revision it had. If that is compacted away, or the store is older than what
-was seen (restored from a backup), it re-reads and yields a Snapshot again. A member cut off from its leader ends the
-stream (`hasleader`); a member that falls silent is left after SILENCE_S_MAX.
+After any disconnect it goes on from the revision it had, if etcd still says of that revision what it said before. Else
+it reads all entries and yields a Snapshot again: the revision is compacted away, or etcd was restored from a backup and
+has another history, which may be past that revision already. A member cut off from its leader ends the stream
+(`hasleader`); a member that falls silent is left after SILENCE_S_MAX.
 
 A stream starts at the revision that was seen last, and not at the next one. Events of the seen revision come again and
 are skipped. There are two reasons. From 3.5.8 on etcd answers a progress request only once the start revision exists:
@@ -17,13 +18,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 
 import grpc
 
-from shoal_contract.errors import OutcomeUnknown, PermissionDenied, ResourceExhausted, ShoalError, Unavailable
+from shoal_contract.errors import (
+    OutcomeUnknown,
+    OutOfRange,
+    PermissionDenied,
+    ResourceExhausted,
+    ShoalError,
+    Unavailable,
+)
 from shoal_coordination import limits
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.connection import Endpoint
@@ -65,7 +73,7 @@ class Change:
 
 
 class _Compacted(Exception):
-    """Says that the revision asked for is gone, or that the store is older: only a full read helps."""
+    """Says that the revision asked for is gone, or that the store has another history: only a full read helps."""
 
 
 async def watch_prefix(
@@ -78,23 +86,29 @@ async def watch_prefix(
     link = _Link(on_link)
     seen = 0
     """The revision up to which everything was yielded; 0: nothing yet."""
+    known: dict[bytes, Entry] = {}
+    """The entries as of that revision, by key."""
     while True:
         try:
             if not seen:
                 found = await client.range_prefix(prefix)
-                seen = found.revision
+                seen, known = found.revision, {entry.key: entry for entry in found.entries}
                 link.heard()
                 yield Snapshot(seen, found.entries)
             async with aclosing(_responses(client, prefix, seen)) as responses:
                 async for response in responses:
+                    if response.created and not await _same_history(client, prefix, seen, known):
+                        raise _Compacted
                     link.heard()
                     changes = tuple(_change(event) for event in response.events if event.kv.mod_revision > seen)
                     if changes:
                         seen = changes[-1].entry.mod_revision
+                        _fold(known, changes)
                         yield Changes(seen, changes)
         except _Compacted:
             _log.info(
-                "etcd keeps its changes since revision %d no longer: all records of %s are read anew",
+                "etcd does not have the records of revision %d any more (compacted, or restored from a backup): all of"
+                " %s are read anew",
                 seen,
                 prefix.decode(),
             )
@@ -103,6 +117,24 @@ async def watch_prefix(
             await link.refused(error)
         except (OutcomeUnknown, ResourceExhausted) as error:
             await link.lost(error)
+
+
+async def _same_history(client: EtcdClient, prefix: bytes, seen: int, known: dict[bytes, Entry]) -> bool:
+    """Returns whether etcd says of revision `seen` what it said when that was read. Must be asked once a stream has
+    begun: an etcd with another history would have ended that. Raises ShoalError."""
+    try:
+        found = await client.range_prefix(prefix, seen)
+    except OutOfRange:  # Compacted away, or this etcd never came so far.
+        return False
+    return {entry.key: entry for entry in found.entries} == known
+
+
+def _fold(known: dict[bytes, Entry], changes: Iterable[Change]) -> None:
+    for change in changes:
+        if change.deleted:
+            known.pop(change.entry.key, None)
+        else:
+            known[change.entry.key] = change.entry
 
 
 class _Link:

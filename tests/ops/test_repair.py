@@ -11,11 +11,13 @@ import pytest
 from shoal_local.record import RECORD
 from shoal_ops.commands.repair import _accepting
 from shoal_ops.exits import BAD_CALL, DAMAGED, DONE, FOUND
+from shoal_slice_node.core.apply.records import Kind
 from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.journal_segment import read_head
 from tests.ops.command_line import shoal
+from tests.slice_node.core_driver import publish
 from tests.slice_node.old_stores import store_of_format
-from tests.slice_node.repair_steps import QUEUES, flip, node, queues
+from tests.slice_node.repair_steps import QUEUES, change, flip, node, queues
 
 BAD_ARGUMENTS = 2
 
@@ -33,6 +35,27 @@ async def test_a_record_is_shown_before_it_is_set_aside(tmp_path: Path) -> None:
     code, out, _ = await shoal("inspect", "journal", str(tmp_path), "--json")
     assert code == DONE
     assert sum(segment["set_aside"] for segment in json.loads(out)["segments"]) == 1
+
+
+NEWER = b"\x0a\x03\xfa\x01\x00"
+"""A step of a field that this version does not know."""
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "said"),
+    [
+        (Kind.CHANGE, change(publish("k", b"x"), publish("l", b"y")), "It publishes to k, l. Those messages are lost"),
+        (Kind.CHANGE, change() + NEWER, "cannot read what it asked for. It may publish. If it was applied before"),
+        (Kind.CHANGE, b"short", "cannot read what it asked for"),
+        (Kind.DUE, b"\x09k", "It may publish (delayed messages"),
+    ],
+)
+async def test_it_says_what_becomes_of_messages_behind_a_publish(
+    tmp_path: Path, kind: int, payload: bytes, said: str
+) -> None:
+    await node(tmp_path, checkpoint_lsn=5, bad_lsn=20, bad=(kind, payload))
+    code, out, _ = await shoal("repair", str(tmp_path), "--skip", "20")
+    assert code == FOUND and said in out
 
 
 async def test_a_cut_says_what_it_gives_up_and_keeps_a_copy(tmp_path: Path) -> None:

@@ -27,16 +27,19 @@ def change(*steps: wire.Step) -> bytes:
     return encode_change(ChangeHead(NO_PRODUCER, 0, 0), wire.Change(steps=steps).SerializeToString())
 
 
-async def node(path: Path, checkpoint_lsn: int, bad_lsn: int = 0) -> list[Path]:
-    """A stopped node's folder. `bad_lsn`: a record of a kind that no version knows. Returns its segments."""
+async def node(path: Path, checkpoint_lsn: int, bad_lsn: int = 0, bad: tuple[int, bytes] | None = None) -> list[Path]:
+    """A stopped node's folder. `bad_lsn`: a record of this kind and payload; None: of a kind that no version knows.
+    Returns its segments."""
     store = await Store.open(path / STORE_FOLDER, identity=b"of-s01")
     journal = Journal.open(path / JOURNAL_FOLDER, segment_bytes=SEGMENT_BYTES, identity=b"of-s01")
     engine = Engine(store.tables)
     for lsn in range(1, QUEUES + 2):
-        kind, payload = Kind.CHANGE, change(declare(f"q{lsn:02}"))
+        kind, payload = int(Kind.CHANGE), change(declare(f"q{lsn:02}"))
         if lsn == 1:
             kind, payload = Kind.OWNERSHIP, encode_ownership(1, b"\x01" * 4)
-        data = encode_record(99 if lsn == bad_lsn else kind, lsn, 3, 1_000, payload)
+        if lsn == bad_lsn:
+            kind, payload = bad or (99, payload)
+        data = encode_record(kind, lsn, 3, 1_000, payload)
         journal.append(data, lsn, lsn)
         if lsn <= checkpoint_lsn:
             engine.apply(next(iter(journal.records(lsn))))

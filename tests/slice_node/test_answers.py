@@ -223,6 +223,72 @@ def test_a_source_that_always_holds_small_answers_has_its_turn() -> None:
     assert mine and number < 12
 
 
+@pytest.mark.parametrize("others_between_looks", [2, 4, 8, 16, 30])
+def test_a_source_that_looks_now_and_then_keeps_its_place(others_between_looks: int) -> None:
+    """Each small answer that came and went put its waiting pull behind all others: they were served for ever before."""
+    room = AnswerRoom(3 * LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
+    large: list[tuple[int, Reservation]] = []
+
+    def pull(number: int) -> None:
+        room.reserve(lambda reservation: large.append((number, reservation)), number)
+
+    for number in range(40):
+        pull(number)
+    mine: list[Reservation] = []
+    room.reserve(mine.append, "looks")
+    small: list[Reservation] = []
+    served = 0
+    while not mine and served < 1_000:
+        number, reservation = large.pop(0)
+        reservation.release()
+        pull(number)
+        served += 1
+        if served % others_between_looks == 0:
+            if small:
+                small.pop().release()
+            else:
+                room.reserve(small.append, "looks", SMALL_ANSWER_BYTES)
+    assert served <= 50, "while it holds an answer, others pass it"
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_each_source_that_waits_has_its_turn_soon(seed: int) -> None:
+    """Whatever comes and goes meanwhile: before it begin at most so many others as its line and its turn allow."""
+    rng = random.Random(seed)
+    room = AnswerRoom(2 * LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
+    large: list[Reservation] = []
+    small: list[Reservation] = []
+    begun = 0
+    began: dict[int, int] = {}
+    """How many had begun as a source began to wait."""
+    longest = 0
+
+    def ask(source: int) -> None:
+        def start(reservation: Reservation) -> None:
+            nonlocal begun, longest
+            begun += 1
+            longest = max(longest, begun - began.pop(source))
+            large.append(reservation)
+
+        if source not in began:
+            began[source] = begun
+            room.reserve(start, source)
+
+    sources = 12
+    for _ in range(5_000):
+        choice = rng.random()
+        if choice < 0.5:
+            ask(rng.randrange(sources))
+        elif choice < 0.7:
+            room.reserve(small.append, rng.randrange(sources), SMALL_ANSWER_BYTES)
+        elif choice < 0.8 and small:
+            small.pop(rng.randrange(len(small))).release()
+        elif large:
+            large.pop(0).release()
+    assert begun > 500
+    assert longest <= sources * 9
+
+
 async def test_what_a_session_is_owed_is_never_below_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A large change weighs more than a small one, before it is answered and then: else a session never pauses."""
     owed: list[int] = []

@@ -56,20 +56,24 @@ class RangeRequest(_message.Message):
     KEY_FIELD_NUMBER: _builtins.int
     RANGE_END_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    REVISION_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     range_end: _builtins.bytes
     """Empty: one key. Otherwise every key in [key, range_end)."""
     limit: _builtins.int
+    revision: _builtins.int
+    """0: now."""
     def __init__(
         self,
         *,
         key: _builtins.bytes = ...,
         range_end: _builtins.bytes = ...,
         limit: _builtins.int = ...,
+        revision: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "limit", b"limit", "range_end", b"range_end"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "limit", b"limit", "range_end", b"range_end", "revision", b"revision"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -16,14 +16,15 @@ from shoal_ops import output
 from shoal_ops.commands.node_folders import one_node
 from shoal_ops.exits import DONE, FOUND
 from shoal_slice_node.core.apply.records import Kind, decode_change
-from shoal_slice_node.core.verbs.changes import parse_change
+from shoal_slice_node.core.verbs.changes import check_change
 from shoal_slice_node.storage.journal_repair import JournalRepair, Loss
 from shoal_slice_node.storage.record_text import kind_name, record_text
 from shoal_slice_node.storage.stopped_folder import stopped
 
 _KEYS_SHOWN: Final = 5
+_GAP: Final = "Those messages are lost, and consumers are told of a gap; later messages keep their offsets."
 _SHIFTED: Final = (
-    "If it was applied before, later messages of these keys get lower offsets than they had, and acks that the journal"
+    "If it was applied before, later messages of those keys get lower offsets than they had, and acks that the journal"
     " has for them hit other messages: some are lost, some come again. To avoid that, use a version that can apply it."
 )
 
@@ -36,7 +37,7 @@ def skip(path: Path, lsn: int, confirmed: bool) -> int:
         output.say(f"record {lsn}: {record_text(place.record)}")
         if not confirmed:
             output.say("Once it is set aside, what it asked for is lost. Add --yes to do so.")
-            for line in _shifted(place.record):
+            for line in _published(place.record):
                 output.say(line)
             return FOUND
         kept = repair.set_aside(place)
@@ -45,19 +46,22 @@ def skip(path: Path, lsn: int, confirmed: bool) -> int:
     return DONE
 
 
-def _shifted(record: Record) -> Iterator[str]:
-    """Yields what else a set-aside record changes: offsets behind the messages that it published."""
+def _published(record: Record) -> Iterator[str]:
+    """Yields what becomes of the messages that a record published once it is set aside, and of those behind them."""
     if record.kind in (Kind.DUE, Kind.RETRY, Kind.FAREWELL, Kind.EXPIRE):
         yield f"It may publish (delayed messages, dead letters, farewells). {_SHIFTED}"
     if record.kind != Kind.CHANGE:
         return
-    with suppress(ShoalError, ValueError):
+    try:
         change = decode_change(record.payload)[1]
-        steps = parse_change(change).change.steps
-        keys = sorted({key for step in steps if not step.publishes.not_before_ms for key in step.publishes.keys})
-        if keys:
-            more = f" and {len(keys) - _KEYS_SHOWN:,} more" if len(keys) > _KEYS_SHOWN else ""
-            yield f"It publishes to {', '.join(map(show, keys[:_KEYS_SHOWN]))}{more}. {_SHIFTED}"
+        steps = check_change(change).change.steps
+    except (ShoalError, ValueError, struct.error):
+        yield f"This version cannot read what it asked for. It may publish. {_SHIFTED}"
+        return
+    keys = sorted({key for step in steps if not step.publishes.not_before_ms for key in step.publishes.keys})
+    if keys:
+        more = f" and {len(keys) - _KEYS_SHOWN:,} more" if len(keys) > _KEYS_SHOWN else ""
+        yield f"It publishes to {', '.join(map(show, keys[:_KEYS_SHOWN]))}{more}. {_GAP}"
 
 
 def cut(path: Path, confirmed: bool) -> int:

@@ -1,16 +1,19 @@
 """Reserves room for large answers: pulls and describes begin when their answer fits the memory that answers share.
 
 Each request first reserves the largest possible size. Once the answer's real size is known, the reservation shrinks to
-it and lasts until the client has taken the answer. Connections take turns. A connection with an answer that is not
-taken comes after those that have none, but for every ninth turn. Small answers have some room of their own, and need
-not wait while there is some left: a look at one queue does not wait for clients that read no large answers.
+it and lasts until the client has taken the answer. Connections take turns, in the order in which they began to wait. A
+connection with an answer that is not taken comes after those that have none, but for every ninth turn. Small answers
+have some room of their own, and need not wait while there is some left: a look at one queue does not wait for clients
+that read no large answers.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Callable, Hashable
+from itertools import count
+from typing import NamedTuple
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.limits import (
@@ -20,10 +23,17 @@ from shoal_slice_node.adapters.limits import (
     SMALL_ANSWER_BYTES,
     SMALL_ANSWERS_BYTES,
 )
+from shoal_slice_node.adapters.waiting_line import WaitingLine
 from shoal_slice_node.core.dispatch.shares import Share
 
 Start = Callable[["Reservation"], object]
-_Line = OrderedDict[Hashable, deque[tuple[Start, int]]]
+
+
+class _Waiting(NamedTuple):
+    """Describes a source that waits: its place, and its requests with their sizes in bytes."""
+
+    ticket: int
+    requests: deque[tuple[Start, int]]
 
 
 def described_bytes(request: wire.Describe) -> int:
@@ -64,12 +74,14 @@ class AnswerRoom:
     def __init__(self, limit_bytes: int) -> None:
         self.share = Share("answers", max(limit_bytes - SMALL_ANSWERS_BYTES, LARGE_ANSWER_BYTES))
         self._small = Share("small answers", SMALL_ANSWERS_BYTES)
-        self._have_none: _Line = OrderedDict()
-        self._have_some: _Line = OrderedDict()
-        """The requests that wait, by source: `_have_none` for sources without a reservation, `_have_some` for the
-        others."""
+        self._waiting: dict[Hashable, _Waiting] = {}
+        self._tickets = count()
+        self._have_none = WaitingLine()
+        self._have_some = WaitingLine()
+        """Each source that waits is in one line: `_have_none` if it has no reservation, else `_have_some`. It keeps its
+        ticket until a request of it begins, so that it loses no place by a reservation that comes and goes."""
         self._held: Counter[Hashable] = Counter()
-        """How many reservations each source has. It decides in which of the lines the source is: never in both."""
+        """How many reservations each source has."""
         self._passed = 0
         """How often in a row `_have_none` went before `_have_some`."""
         self._admitting = False
@@ -91,8 +103,10 @@ class AnswerRoom:
             self._count(source, 1)
             start(Reservation(self, source, size_bytes, is_small=True))
             return
-        line = self._have_some if self._held[source] else self._have_none
-        line.setdefault(source, deque()).append((start, size_bytes))
+        waiting = self._waiting.get(source)
+        if waiting is None:
+            waiting = self._wait(source, deque())
+        waiting.requests.append((start, size_bytes))
         self._admit()
 
     async def reserved(self, source: Hashable, size_bytes: int = LARGE_ANSWER_BYTES) -> Reservation:
@@ -130,16 +144,25 @@ class AnswerRoom:
 
     def _count(self, source: Hashable, more: int) -> None:
         """Counts a reservation more, or less, of this source; it may belong into the other line then."""
+        before = self._line(source)
         self._held[source] += more
-        if self._held[source]:
-            old, new = self._have_none, self._have_some
-        else:
+        if not self._held[source]:
             del self._held[source]
-            old, new = self._have_some, self._have_none
-        if source in old:
-            new[source] = old.pop(source)
+        after, waiting = self._line(source), self._waiting.get(source)
+        if waiting is not None and before is not after:
+            before.remove(waiting.ticket)
+            after.add(waiting.ticket, source)
 
-    def _next_line(self) -> _Line | None:
+    def _line(self, source: Hashable) -> WaitingLine:
+        return self._have_some if source in self._held else self._have_none
+
+    def _wait(self, source: Hashable, requests: deque[tuple[Start, int]]) -> _Waiting:
+        """Puts a source behind all others of its line."""
+        waiting = self._waiting[source] = _Waiting(next(self._tickets), requests)
+        self._line(source).add(waiting.ticket, source)
+        return waiting
+
+    def _next_line(self) -> WaitingLine | None:
         """Returns the line whose first source comes next; None: nothing waits."""
         if self._have_some and (not self._have_none or self._passed == PASSED_MAX):
             return self._have_some
@@ -156,15 +179,16 @@ class AnswerRoom:
                 if self.share.free_bytes < LARGE_ANSWER_BYTES:
                     break  # Also of small ones: or they would take what a large one waits for.
                 self._passed = self._passed + 1 if line is self._have_none and self._have_some else 0
-                self._begin(line, next(iter(line)))
+                self._begin(line)
         finally:
             self._admitting = False
 
-    def _begin(self, line: _Line, source: Hashable) -> None:
-        pieces = line.pop(source)
-        start, size_bytes = pieces.popleft()
+    def _begin(self, line: WaitingLine) -> None:
+        source = line.remove(line.first)
+        requests = self._waiting.pop(source).requests
+        start, size_bytes = requests.popleft()
         self._count(source, 1)
-        if pieces:
-            self._have_some[source] = pieces
+        if requests:
+            self._wait(source, requests)
         self.share.hold(size_bytes)
         start(Reservation(self, source, size_bytes))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections import Counter
 from collections.abc import Iterable
@@ -34,7 +35,7 @@ def record_text(record: Record) -> str:
 def _change_text(payload: bytes) -> str:
     try:
         change = wire.Change.FromString(decode_change(payload)[1])
-    except (DecodeError, ValueError, IndexError):
+    except (DecodeError, ValueError, IndexError, struct.error):
         return "a change that cannot be read"
     kinds: Counter[str] = Counter()
     names: dict[str, None] = {}

@@ -4,7 +4,8 @@ lost.
 
 Apply is total. A change was checked before it was journaled (changes.py); a change that breaks a rule all the same
 is refused, here as on every node. A record kind or a step that this version does not know must not be skipped, or the
-nodes' tables would differ unnoticed: it stops the node with its LSN and reason, and `shoal repair` can set it aside.
+nodes' tables would differ unnoticed: it stops the node with its LSN and reason, and `shoal repair` can set it aside
+(set_aside.py).
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import Work, finish
 from shoal_slice_node.core.verbs.atomic import apply_steps, refusal_of, try_atomic
 from shoal_slice_node.core.verbs.changes import UNKNOWN_STEP, Checked, check_change
+from shoal_slice_node.core.verbs.set_aside import keep_places
 
 
 class Engine:
@@ -58,8 +60,10 @@ class Engine:
         state = self.state
         effects = state.effects = Effects()
         if record.flags & SET_ASIDE:
-            state.lsn = record.lsn
+            state.lsn, state.time_ms = record.lsn, record.time_ms
             effects.set_aside = True
+            yield from keep_places(state, record)
+            state.add_totals(effects)
             return effects
         try:
             state.lsn, state.time_ms = record.lsn, record.time_ms
