@@ -13,16 +13,18 @@ import httpx
 import pytest
 
 from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
+from shoal_contract.journal_record import encode_record
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.archiving import Archiving
 from shoal_slice_node.storage.archive import Archive
 from shoal_slice_node.storage.files import DiskFiles
 from shoal_slice_node.storage.journal_files import Journal
 from shoal_slice_node.storage.journal_reader import list_segments
+from shoal_slice_node.storage.journal_segment import SegmentScan, batch_mark, encode_head, used_bytes
 
 from .archive_steps import archived_records
 from .faulty_files import FaultyFiles, PowerLoss
-from .journal_steps import append, open_journal, payload_of
+from .journal_steps import KIND, SEGMENT_BYTES, append, open_journal, payload_of
 from .node_process import NodeProcess
 
 ARCHIVE = Path("/archive")
@@ -170,6 +172,64 @@ async def test_a_segment_is_sealed_once_the_journals_disk_has_room(
     finally:
         running.cancel()
     assert len(caplog.records) < 5, "it is not said again and again"
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_a_segment_that_was_sealed_by_age_takes_no_more_room_than_its_records(links: bool) -> None:
+    """It was archived once more when it was released: whole, with the zeros that fill its file."""
+    files = FaultyFiles()
+    files.links = links
+    journal = open_journal(files)
+    archive = Archive(ARCHIVE, files)
+    sizes: list[int] = []
+    for _ in range(5):
+        append(journal, 3)
+        sealed = journal.seal()
+        assert sealed is not None
+        archive.put(*sealed)
+        sizes.append(sealed[1])
+        append(journal, 3)
+        sealed = journal.seal()  # And one that was not archived before it was closed.
+        assert sealed is not None
+        sizes.append(sealed[1])
+    append(journal, 1)
+    archive_closed(journal, archive, journal.next_lsn)
+    assert [len(files.read(segment.path)) for segment in list_segments(files, ARCHIVE)] == sizes
+    assert max(sizes) < SEGMENT_BYTES // 2
+    assert [record.lsn for record in archived_records(files, ARCHIVE)] == list(range(1, 31))
+
+
+def test_a_segment_that_is_mostly_used_is_linked(tmp_path: Path) -> None:
+    journal = open_journal(DiskFiles(), folder=tmp_path / "journal")
+    while len(list_segments(DiskFiles(), tmp_path / "journal")) < 2:
+        append(journal, 4)
+    (segment, _), *_ = journal.closed(journal.next_lsn)
+    Archive(tmp_path / "archive").put(segment.path)
+    assert (tmp_path / "archive" / segment.path.name).samefile(segment.path)
+    journal.close()
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_all_that_a_segment_has_is_found_from_its_end(seed: int) -> None:
+    """Records of zeros too, damaged ones, and none."""
+    random = Random(seed)
+    nonce, identity = random.randbytes(7) + b"\0", b"of-s01"
+    data = encode_head(nonce, identity)
+    lsn = 1
+    for _ in range(random.choice((0, 1, 3, 40))):
+        data += batch_mark(lsn, lsn - 1, nonce)
+        for _ in range(random.randint(0, 5)):
+            data += encode_record(KIND, lsn, 1, 1_000, bytes(random.choice((0, 10, 1 << 10, 100 << 10))))
+            lsn += 1
+    file = data + bytes(random.choice((0, 1, 100, 3 << 20)))
+    assert used_bytes(file) == len(data)
+    scan = SegmentScan(file, 1)
+    scan.run()
+    assert scan.position == len(data)
+    if lsn > 2:
+        at = random.randrange(len(encode_head(nonce, identity)), len(data))
+        damaged = file[:at] + b"\x7f" + file[at + 1 :]
+        assert len(damaged.rstrip(b"\0")) <= used_bytes(damaged) <= len(data)
 
 
 def test_an_archive_that_cannot_be_made_is_unavailable(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_an_archived_segment_has_the_bytes_of_the_journal(tmp_path: Path) -> Non
     assert [one.name for one in archive.folder.iterdir()] == [path.name]
     assert (archive.folder / path.name).read_bytes().hex() == SEGMENT
     archive.put(path)
-    assert (archive.folder / path.name).read_bytes() == path.read_bytes()
+    assert (archive.folder / path.name).read_bytes().hex() == SEGMENT, "the zeros behind it are no part of it"
 
 
 PIECES: list[Piece] = [

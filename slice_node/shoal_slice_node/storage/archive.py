@@ -1,14 +1,17 @@
 """Puts closed journal segments into the archive, a folder on any file system, before the journal releases them.
 
-    <archive>/<slice>/<node>/<first lsn, 16 hex digits>.journal      whole segments, as they were in the journal
+    <archive>/<slice>/<node>/<first lsn, 16 hex digits>.journal      segments, as they were in the journal
                              <the same>.journal.partial              under way, or left by a crash: never read
 
 Why it survives a crash at any point: a segment is complete and synced under its partial name before a rename gives it
 its final name. The journal releases the segment only after that rename and a sync of the folder. Repeating a step has
-the same result as doing it once: a closed segment never changes. The last segment of a clean stop is copied, not
-linked: if a crash comes before its release, the next start writes on in it, and it is then archived again, longer. So
-what the archive has of a segment is the segment, or its beginning; anything else is another life's (one that a restored
-copy does not know), or of before a repair, and is not overwritten.
+the same result as doing it once: a closed segment never changes. A segment that was sealed by age, or by a clean stop,
+is copied, not linked: if a crash comes before its release, the next start writes on in it, and it is then archived
+again, longer. So what the archive has of a segment is the segment, or its beginning; anything else is another life's
+(one that a restored copy does not know), or of before a repair, and is not overwritten.
+
+A segment's file has its full size from the beginning. Where less than half of it is used, as of one that was sealed by
+age, the archive gets a copy of that part; a link would keep all of the file. Readers take the shorter file as it is.
 
 Belongs here: archiving one segment. Not here: when, and what follows a failure (archiving).
 """
@@ -21,6 +24,7 @@ from pathlib import Path
 
 from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
 from shoal_slice_node.storage.files import DiskFiles, Files
+from shoal_slice_node.storage.journal_segment import used_bytes
 from shoal_slice_node.storage.limits import ARCHIVE_COPY_BYTES
 
 PARTIAL = ".partial"
@@ -36,8 +40,9 @@ class Archive:
         self._files = files or DiskFiles()
 
     def put(self, path: Path, sound_bytes: int | None = None) -> None:
-        """Archives a closed segment, by a link where possible. It is on disk in the archive when this returns.
-        `sound_bytes`: copies only so many bytes, for a segment that the journal may still write to.
+        """Archives a closed segment, by a link where possible and where most of it is used. It is on disk in the
+        archive when this returns. `sound_bytes`: copies only so many bytes, for a segment that the journal may still
+        write to.
 
         Raises ResourceExhausted (no space there), Unavailable (gone, not writable, ...): nothing has changed then.
         """
@@ -51,17 +56,17 @@ class Archive:
         files.make_folder(self.folder)
         names = files.names(self.folder)
         data = files.read(path)
-        data = data if sound_bytes is None else data[:sound_bytes]
+        size = used_bytes(data) if sound_bytes is None else sound_bytes
         if to.name in names:
             there = files.read(to)
-            _check_same_life(data, there, to)
-            if sound_bytes is None and len(there) == len(data):
+            _check_same_life(data if sound_bytes is None else data[:size], there, to)
+            if len(there) >= size:
                 files.sync_folder(self.folder)  # A crash may have prevented this sync before.
                 return
         if partial.name in names:
             files.remove(partial)
-        if sound_bytes is not None or not self._linked(path, partial):
-            self._copy(data, partial)
+        if sound_bytes is not None or 2 * size < len(data) or not self._linked(path, partial):
+            self._copy(data, size, partial)
         files.rename(partial, to)
         files.sync_folder(self.folder)
 
@@ -74,11 +79,12 @@ class Archive:
             return False
         return True
 
-    def _copy(self, data: bytes, partial: Path) -> None:
+    def _copy(self, data: bytes, size: int, partial: Path) -> None:
+        """Copies so many bytes from the beginning on."""
         file = self._files.create(partial)
         try:
-            for position in range(0, len(data), ARCHIVE_COPY_BYTES):
-                file.write_at(position, data[position : position + ARCHIVE_COPY_BYTES])
+            for position in range(0, size, ARCHIVE_COPY_BYTES):
+                file.write_at(position, data[position : min(size, position + ARCHIVE_COPY_BYTES)])
             file.sync()
         finally:
             file.close()

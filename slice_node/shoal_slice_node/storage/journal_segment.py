@@ -194,6 +194,26 @@ def marks_from(data: bytes, position: int, nonce: bytes) -> Iterator[tuple[int, 
         position += 1
 
 
+def used_bytes(data: bytes) -> int:
+    """Returns how many bytes of a closed segment are used; zeros follow. Looks at its end alone, in blocks of a MiB, so
+    that it takes some milliseconds, and damage before does not matter."""
+    end = next((low + len(used) for low, high in _blocks(len(data)) if (used := data[low:high].rstrip(b"\0"))), 0)
+    position, head = end, read_head(data)
+    for low, high in _blocks(end):
+        marks = list(marks_from(data[low : high + MARK_BYTES], 0, b"" if head is None else head.nonce))
+        if marks:
+            position = low + marks[-1][0]
+            break
+    while (found := decode_record(data, position)) is not None:  # What a record has at its end may be zeros.
+        position = found[1]
+    return max(end, position)
+
+
+def _blocks(end: int) -> Iterator[tuple[int, int]]:
+    """Yields the beginnings and ends of blocks of a MiB, from `end` down to 0."""
+    return ((max(0, high - (1 << 20)), high) for high in range(end, 0, -(1 << 20)))
+
+
 def damaged(path: Path, position: int, lsn: int) -> Corrupt:
     return Corrupt(
         f"journal record {lsn} is damaged: {path}, byte {position}. Records from it on cannot be trusted to be there."
