@@ -6,6 +6,7 @@ from random import Random
 
 import pytest
 
+from shoal_contract.errors import NoSuchQueue
 from shoal_contract.journal_record import SET_ASIDE, Record
 from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
@@ -94,6 +95,21 @@ def test_what_capacities_refused_then_is_refused_again() -> None:
     assert live.change(publish("k", b"third")).steps[0].offsets == [3]
     core = replayed(live.records, *aside)
     assert pulled(core) == [(3, 4)]
+
+
+def test_a_transaction_that_was_refused_took_no_offsets() -> None:
+    live = CoreDriver()
+    live.change(declare("q"), bind("q", "k"))
+    lsns = []
+    for queue in ("none", "q"):
+        try:
+            live.change(publish("k", b"x"), bind(queue, "l"), atomic=True)
+        except NoSuchQueue:
+            pass
+        lsns.append(live.state.lsn)
+    assert live.change(publish("k", b"kept")).steps[0].offsets == [2]
+    core = replayed(live.records, *lsns)
+    assert pulled(core) == [(2, 3)] and told(core) == [(1, 2)]
 
 
 def test_what_fails_here_too_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,24 +14,29 @@ from contextlib import suppress
 
 from shoal_contract.chunk import measure_chunk
 from shoal_contract.journal_record import Record
-from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.producers import repeated_answer
 from shoal_slice_node.core.apply.publishes import publish
 from shoal_slice_node.core.apply.records import NO_PRODUCER, Kind, decode_change
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import APPLIED_PER_STEP
 from shoal_slice_node.core.turns import Work
-from shoal_slice_node.core.verbs.changes import check_change
+from shoal_slice_node.core.verbs.atomic import try_atomic
+from shoal_slice_node.core.verbs.changes import Checked, check_change
 
 
 def keep_places(state: State, record: Record) -> Work[None]:
     """Appends what a set-aside CHANGE record published, as messages that have expired. Does nothing for other kinds,
-    and for a change that this version does not understand. Never raises: what fails here too is left out, on every node
-    in the same way."""
-    change = _first_applied(state, record)
-    if change is None:
+    for a change that this version does not understand, and for a transaction that would be refused. A key that the same
+    record was the first to bind gets nothing. Never raises: what fails here too is left out, on every node in the same
+    way."""
+    checked = _checked(state, record)
+    if checked is None:
         return
-    for step in change.steps:
+    if checked.change.atomic:
+        with suppress(Exception):
+            if (yield from try_atomic(state, checked, record.time_ms)) is not None:
+                return
+    for step in checked.change.steps:
         sent = step.publishes
         if sent.not_before_ms:
             continue  # Its messages have no offsets yet.
@@ -50,7 +55,7 @@ def keep_places(state: State, record: Record) -> Work[None]:
                 yield
 
 
-def _first_applied(state: State, record: Record) -> wire.Change | None:
+def _checked(state: State, record: Record) -> Checked | None:
     """Returns the change of a CHANGE record; None: it is of another kind, or cannot be read, or repeats an earlier
     one."""
     if record.kind != Kind.CHANGE:
@@ -59,6 +64,6 @@ def _first_applied(state: State, record: Record) -> wire.Change | None:
         head, data = decode_change(record.payload)
         if head.producer != NO_PRODUCER and repeated_answer(state, head) is not None:
             return None
-        return check_change(data).change
+        return check_change(data)
     except Exception:
         return None
