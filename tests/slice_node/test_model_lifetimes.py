@@ -221,6 +221,11 @@ class LifetimesMachine(OptionsMachine):
         """Whether it is open which queues pulls consume: a key gave up what was pulled."""
         return bool({LEASED, self.puller_session.number} & set(self.model.out_and_gone.values()))
 
+    def may_be_used(self, queue: str) -> bool:
+        """A session still has what it pulled: it may ack it, though the key gave it up."""
+        pulled = {LEASED, self.puller_session.number}
+        return any(one.queue == queue and holder in pulled for one, holder in self.model.out_and_gone.items())
+
     @rule(queue=queues, if_unused=st.booleans(), if_empty=st.booleans())
     def drops(self, queue: str, if_unused: bool, if_empty: bool) -> None:
         super().drops(queue, if_unused and not self.pulled_and_gone(), if_empty)
