@@ -17,7 +17,8 @@ from shoal_ops.limits import CLIENTS_MAX
 
 EPILOG = (
     "Exit codes: 0 done; 1 a comparison or check found something; 2 bad arguments; 3 fix the call; 4 outcome unknown,"
-    " nothing answered; 5 slow down; 6 no rights; 7 data is damaged; 130 interrupted."
+    " nothing answered; 5 slow down; 6 no rights; 7 data is damaged; 130 interrupted;"
+    " 141 nothing reads the output any more, as behind head."
 )
 app = typer.Typer(
     name="shoal",

@@ -11,6 +11,7 @@
 | 6 | no rights |
 | 7 | data is damaged: call an operator |
 | 130 | interrupted |
+| 141 | nothing reads the output any more, as behind `head`; no word is said (shoal_runtime/standard_streams.py) |
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, Final, TypeVar
 
 from shoal_contract.errors import Corrupt, NoRights, OutcomeUnknown, ResourceExhausted, ShoalError
 from shoal_contract.names import printable
+from shoal_runtime.standard_streams import READER_GONE as READER_GONE
 
 DONE: Final = 0
 FOUND: Final = 1
