@@ -4,8 +4,8 @@
 |---|---|
 | 0 | done |
 | 1 | a comparison or a check found something |
-| 2 | bad arguments |
-| 3 | fix the call: name, size, options, a queue that is not there, a file that cannot be read |
+| 2 | bad arguments: one is missing or unknown, cannot be read, or its number is out of its range |
+| 3 | fix the call: name, size, options that do not go together, a queue that is not there, a file that cannot be read |
 | 4 | outcome unknown: nothing answered, or not in time |
 | 5 | slow down: a limit is reached |
 | 6 | no rights |
