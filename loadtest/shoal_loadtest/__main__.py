@@ -4,5 +4,7 @@ import shoal_runtime.without_forks  # noqa: F401 - before gRPC is imported
 
 if __name__ == "__main__":
     from shoal_loadtest.main import main
+    from shoal_runtime.standard_streams import ended_with_its_reader
 
-    raise SystemExit(main())
+    with ended_with_its_reader():
+        raise SystemExit(main())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -9,8 +12,27 @@ import typer
 
 from shoal_contract.addresses import REDIRECTOR_PORT, redirector_addresses
 from shoal_contract.arguments import PAGE_ITEMS, PULL_MESSAGES
-from shoal_contract.errors import Malformed
+from shoal_contract.errors import BadCall, Malformed
 from shoal_ops.limits import MESSAGES_PRINTED_MAX
+
+_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+
+
+@contextmanager
+def bad_argument() -> Iterator[None]:
+    """Raises typer's BadParameter (exit code 2) in place of the BadCall of a check that asks no cluster."""
+    try:
+        yield
+    except BadCall as error:
+        raise typer.BadParameter(error.message) from None
+
+
+def archive_folder(text: str) -> Path:
+    """Returns the folder that a user named. Raises BadParameter for a URL, which a Path would not show as it was
+    given."""
+    if _URL.match(text):
+        raise typer.BadParameter(f"{text} is a URL; the archive must be a folder: mount it, and give its path")
+    return Path(text)
 
 
 def with_ports(at: str) -> str:

@@ -12,12 +12,13 @@ import shoal_runtime.without_forks  # noqa: F401 - before gRPC is imported
 from shoal_contract.version import version
 from shoal_ops import cli_admin, cli_verbs, cli_watch, exits
 from shoal_ops.addresses import host_port, loopback, optional_host_port
-from shoal_ops.arguments import AT_DEFAULT, At, Etcd, Folder, Json, with_ports
+from shoal_ops.arguments import AT_DEFAULT, At, Etcd, Folder, Json, archive_folder, with_ports
 from shoal_ops.limits import CLIENTS_MAX
 
 EPILOG = (
     "Exit codes: 0 done; 1 a comparison or check found something; 2 bad arguments; 3 fix the call; 4 outcome unknown,"
-    " nothing answered; 5 slow down; 6 no rights; 7 data is damaged; 130 interrupted."
+    " nothing answered; 5 slow down; 6 no rights; 7 data is damaged; 130 interrupted;"
+    " 141 nothing reads the output any more, as behind head."
 )
 app = typer.Typer(
     name="shoal",
@@ -65,7 +66,12 @@ def up(
         str, typer.Option(metavar="HOST:PORT", callback=loopback, help="Where the redirector serves HTTP.")
     ] = "127.0.0.1:7401",
     fresh: Annotated[bool, typer.Option("--fresh", help="Delete the folder's earlier cluster first.")] = False,
-    archive: Annotated[Path | None, typer.Option(help="Folder to archive every change to.", show_default=False)] = None,
+    archive: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PATH", parser=archive_folder, help="Folder to archive every change to.", show_default=False
+        ),
+    ] = None,
     admin: Annotated[
         str | None,
         typer.Option(

@@ -24,7 +24,7 @@ from shoal_ops.arguments import AT_DEFAULT, At, Json, Key, Keys, Messages, Queue
 from shoal_ops.headers import Headers
 from shoal_ops.offsets import Offsets
 from shoal_ops.starts import checked_start
-from shoal_ops.times import checked_time
+from shoal_ops.times import checked_delay, checked_time, checked_ttl
 
 commands = typer.Typer()
 
@@ -207,7 +207,12 @@ def publish(
     ] = False,
     ttl: Annotated[
         float | None,
-        typer.Option("--ttl", metavar="SECONDS", help="It is valid for so long; then it is not delivered any more."),
+        typer.Option(
+            "--ttl",
+            metavar="SECONDS",
+            callback=checked_ttl,
+            help="It is valid for so long; then it is not delivered any more.",
+        ),
     ] = None,
     idempotency_key: Annotated[
         str | None,
@@ -298,7 +303,13 @@ def nack(
     key: Key,
     offsets: Offsets,
     delay_s: Annotated[
-        float, typer.Option("--delay-s", metavar="SECONDS", help="Give them again no earlier than after so long.")
+        float,
+        typer.Option(
+            "--delay-s",
+            metavar="SECONDS",
+            callback=checked_delay,
+            help="Give them again no earlier than after so long.",
+        ),
     ] = 0,
     at: At = AT_DEFAULT,
     as_json: Json = False,

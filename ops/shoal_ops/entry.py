@@ -7,13 +7,22 @@ from __future__ import annotations
 
 import sys
 
-from shoal_ops.exits import BAD_CALL, INTERRUPTED
+from shoal_ops.exits import BAD_CALL, INTERRUPTED, code_of, tell
 from shoal_ops.extras import missing_library
-from shoal_runtime.standard_streams import open_closed_ones
+from shoal_runtime.standard_streams import ended_with_its_reader, open_closed_ones
 
 
 def main() -> None:
     open_closed_ones()
+    try:
+        with ended_with_its_reader():
+            _run()
+    except OSError as error:  # What was left to print could not be written: the disk is full, say.
+        tell(error)
+        sys.exit(code_of(error))
+
+
+def _run() -> None:
     try:
         from shoal_ops.cli import main as run_command_line
 

@@ -4,13 +4,14 @@
 |---|---|
 | 0 | done |
 | 1 | a comparison or a check found something |
-| 2 | bad arguments |
-| 3 | fix the call: name, size, options, a queue that is not there, a file that cannot be read |
+| 2 | bad arguments: one is missing or unknown, cannot be read, or its number is out of its range |
+| 3 | fix the call: name, size, options that do not go together, a queue that is not there, a file that cannot be read |
 | 4 | outcome unknown: nothing answered, or not in time |
 | 5 | slow down: a limit is reached |
 | 6 | no rights |
 | 7 | data is damaged: call an operator |
 | 130 | interrupted |
+| 141 | nothing reads the output any more, as behind `head`; no word is said (shoal_runtime/standard_streams.py) |
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any, Final, TypeVar
 
 from shoal_contract.errors import Corrupt, NoRights, OutcomeUnknown, ResourceExhausted, ShoalError
 from shoal_contract.names import printable
+from shoal_runtime.standard_streams import READER_GONE as READER_GONE
 
 DONE: Final = 0
 FOUND: Final = 1

@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from shoal_contract.arguments import OFFSET
 from shoal_contract.errors import Malformed, OutOfRange, TooLarge
 from shoal_contract.names import encode_name
 from shoal_ops import output
+from shoal_ops.arguments import bad_argument
 from shoal_ops.limits import OFFSET_RANGES_MAX
 
 if TYPE_CHECKING:
     import shoal
 
-Offsets = Annotated[
-    list[str], typer.Argument(metavar="OFFSETS", show_default=False, help="Each OFFSET, or FIRST-LAST.")
-]
 _RANGE = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?")
 
 
@@ -27,10 +26,26 @@ def parse_offsets(key: str, texts: Sequence[str]) -> list[shoal.Done]:
     import shoal
 
     encode_name(key, "key")
+    return [shoal.Done(key, *found) for found in _ranges(texts)]
+
+
+def _ranges(texts: Sequence[str]) -> list[tuple[int, int]]:
     if len(texts) > OFFSET_RANGES_MAX:
         what = f"{len(texts)} offsets and ranges in one command; the limit is {OFFSET_RANGES_MAX}"
         raise TooLarge(what, subject="offsets", limit=OFFSET_RANGES_MAX, value=len(texts))
-    return [shoal.Done(key, *_range(text)) for text in texts]
+    return [_range(text) for text in texts]
+
+
+def _checked(texts: list[str]) -> list[str]:
+    with bad_argument():
+        _ranges(texts)
+    return texts
+
+
+Offsets = Annotated[
+    list[str],
+    typer.Argument(metavar="OFFSETS", show_default=False, callback=_checked, help="Each OFFSET, or FIRST-LAST."),
+]
 
 
 def _range(text: str) -> tuple[int, int]:
@@ -43,4 +58,4 @@ def _range(text: str) -> tuple[int, int]:
     if not 0 < first <= last:
         what = f"{text} holds no offset: the first is at least 1, and the last not below it"
         raise OutOfRange(what, subject="offsets", limit=max(first, 1), value=last)
-    return first, last + 1
+    return first, OFFSET.check(last) + 1

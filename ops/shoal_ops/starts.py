@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from shoal_ops.arguments import bad_argument
+
 if TYPE_CHECKING:
     import shoal
 
@@ -18,6 +20,9 @@ def checked_start(text: str) -> str:
     """Returns `text`. Raises typer's BadParameter (exit code 2) unless it says where to start."""
     if text not in ("now", "earliest") and _NUMBERED.fullmatch(text) is None:
         raise typer.BadParameter(f"{text} is not one of {_EXPECTED}")
+    if "=" in text:
+        with bad_argument():
+            parse_start(text)
     return text
 
 

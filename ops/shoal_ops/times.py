@@ -1,4 +1,4 @@
-"""Reads absolute times from the command line."""
+"""Reads times from the command line: points in time, and seconds. A bad one ends with exit code 2."""
 
 from __future__ import annotations
 
@@ -6,19 +6,43 @@ from datetime import datetime
 
 import typer
 
+from shoal_contract.arguments import TTL_S, check_delay_ms, check_time
+from shoal_ops.arguments import bad_argument
+
 
 def checked_time(text: str | None) -> datetime | float | None:
     """Returns a time as the client takes it; None for None. Raises typer.BadParameter."""
     if text is None:
         return None
     try:
-        return float(text)
+        seconds = float(text)
     except ValueError:
         pass
+    else:
+        with bad_argument():
+            check_time("not_before", seconds)
+        return seconds
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is no time: write YYYY-MM-DDT18:00+01:00, or seconds since 1970") from None
     if found.utcoffset() is None:
         raise typer.BadParameter(f"{text!r} has no time zone: add one, as in 18:00+01:00 or 17:00Z")
+    with bad_argument():
+        check_time("not_before", found)
     return found
+
+
+def checked_ttl(seconds: float | None) -> float | None:
+    """Returns a time to live as it was given. Raises BadParameter."""
+    if seconds is not None:
+        with bad_argument():
+            TTL_S.check(seconds)
+    return seconds
+
+
+def checked_delay(seconds: float) -> float:
+    """Returns the delay of a nack as it was given. Raises BadParameter."""
+    with bad_argument():
+        check_delay_ms(seconds)
+    return seconds

@@ -58,6 +58,42 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"redirector": {"autoscaling": {"enabled": True, "minReplicas": 4, "maxReplicas": 2}}},
         "maxReplicas is below minReplicas",
     ),
+    "more slices than partitions": (
+        {"slices": {"count": 10}, "cluster": {"partitions": 4}},
+        "slices.count is 10 and cluster.partitions 4",
+    ),
+    "more memory asked for a slice than it may take": (
+        {"slices": {"memoryMiB": 640, "resources": {"requests": {"memory": "2Gi"}}}},
+        "slices.resources.requests.memory is 2Gi, above its limit of 640Mi, which is slices.memoryMiB",
+    ),
+    "more memory asked for a redirector than it may take": (
+        {"redirector": {"resources": {"requests": {"memory": 1 << 29}}}},
+        "redirector.resources.requests.memory is 536870912, above its limit of 256Mi",
+    ),
+    "more processor asked for a slice than it may take": (
+        {"slices": {"resources": {"limits": {"cpu": "400m"}}}},
+        "slices.resources.requests.cpu is 500m, above its limit of 400m",
+    ),
+    "more memory asked for admin than it may take": (
+        {"admin": {"resources": {"requests": {"memory": "1.5Gi"}}}},
+        "admin.resources.requests.memory is 1.5Gi, above its limit of 512Mi",
+    ),
+    "more memory asked for etcd than it may take": (
+        {"etcd": {"builtIn": {"resources": {"requests": {"memory": "1e9"}}}}},
+        "etcd.builtIn.resources.requests.memory is 1e9, above its limit of 512Mi",
+    ),
+    "more memory asked for the census than it may take": (
+        {"archive": {"enabled": True}, "census": {"enabled": True, "resources": {"requests": {"memory": "1Ti"}}}},
+        "census.resources.requests.memory is 1Ti, above its limit of 4Gi",
+    ),
+    "a claim that a journal fills": (
+        {"slices": {"persistence": {"size": "64Mi"}}},
+        "slices.persistence.size is 64Mi; it needs 1Gi or more",
+    ),
+    "a claim that is a little too small": (
+        {"slices": {"persistence": {"size": "1G"}}},
+        "slices.persistence.size is 1G; it needs 1Gi or more",
+    ),
 }
 
 
@@ -78,6 +114,12 @@ def test_the_neighbours_of_bad_values_pass() -> None:
         {"archive": {"enabled": True}, "census": {"enabled": True}},
         {"networkPolicy": {"clientsFrom": [], "adminFrom": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}},
         {"admin": {"enabled": False}, "global": {"x": 1}},
+        {"slices": {"count": 4, "persistence": {"size": "1Gi"}}, "cluster": {"partitions": 4}},
+        {"slices": {"memoryMiB": 1024, "resources": {"limits": {"cpu": 0.5}}}},
+        {"slices": {"memoryMiB": 1 << 20, "resources": {"requests": {"memory": 1 << 40}}}},
+        {"redirector": {"resources": {"requests": {"memory": "268435456000m"}}}},
+        {"admin": {"resources": {"requests": {"memory": "64Mi"}, "limits": {"memory": "64Mi"}}}},
+        {"admin": {"resources": {"requests": {"cpu": "3"}, "limits": None}}},
     ]
     for values in good:
         assert render(values)

@@ -18,6 +18,7 @@ import shoal as client
 from shoal_local.cluster import LocalCluster
 from shoal_ops import exits
 from shoal_ops.commands.top import COLUMNS, RATES
+from shoal_ops.commands.verbs import DELAYED
 
 from .command_line import shoal, shoal_json
 
@@ -132,15 +133,18 @@ async def test_what_comes_to_nothing_is_said(cluster: LocalCluster) -> None:
     for when in ("2030-12-24T18:00+01:00", "1000000000"):
         if when == "1000000000":
             assert await shoal("publish", "lonely", "x", "--not-before", when, at=at) == (
-                0, "kept until its time has come: it has no offset yet\n", ""
+                0, f"{DELAYED}\n", ""
             )  # fmt: skip
         else:
             code, _, error = await shoal("publish", "lonely", "x", "--not-before", when, at=at)
             assert code == exits.BAD_CALL and "366 days" in error
     code, _, error = await shoal("publish", "lonely", "x", "--not-before", "10", at=at)
-    assert code == exits.BAD_CALL and "not_before is 10.0; it is Unix time, not seconds from now" in error
-    for when in ("tomorrow", "2030-12-24T18:00"):
+    assert code == 2 and "not_before is 10.0; it is Unix time, not seconds from now" in error
+    for when in ("tomorrow", "2030-12-24T18:00", "1e40", "nan"):
         assert (await shoal("publish", "lonely", "x", "--not-before", when, at=at))[0] == 2, "as other wrong options"
+    for ttl in ("0", "-1", "nan", "1e12"):
+        code, _, error = await shoal("publish", "lonely", "x", "--ttl", ttl, at=at)
+        assert code == 2 and "'--ttl': ttl is " in error
     assert await shoal("members", "lonely", at=at) == (0, "", "no queue is bound to lonely\n")
     assert await shoal_json("members", "lonely", at=at) == {"members": [], "next": ""}
 

@@ -12,6 +12,7 @@ import pytest
 
 from shoal_contract.options import KeyOptions
 from shoal_ops import exits
+from shoal_ops.commands.verbs import DELAYED
 from shoal_ops.limits import TRANSACTION_FILE_BYTES_MAX
 from tests.client.conftest import real_redirector  # noqa: F401 - a fixture
 
@@ -92,7 +93,7 @@ async def test_a_line_takes_what_the_command_takes(tmp_path: Path, real_redirect
     code, out, _ = await shoal("transaction", str(file), at=real_redirector)
     assert (code, out) == (
         0,
-        "declared {cli-jobs}q\npublished to @{cli-jobs}q: kept until its time has come, it has no offset yet\n",
+        f"declared {{cli-jobs}}q\npublished to @{{cli-jobs}}q: {DELAYED}\n",
     )
     found = await shoal_json("describe", "{cli-jobs}q", at=real_redirector)
     assert found["options"] == {
@@ -132,11 +133,11 @@ async def test_a_line_takes_what_the_command_takes(tmp_path: Path, real_redirect
         ),
         ("publish a 'x", "line 1: it cannot be read: No closing quotation"),
         ("bind q a --start never", "line 1: Invalid value for '--start': never is not one of now"),
-        ("ack q a x", "line 1: x names no offsets"),
-        ("ack q a 3-2", "line 1: 3-2 holds no offset"),
-        ("ack q a 0", "line 1: 0 holds no offset"),
+        ("ack q a x", "line 1: Invalid value for 'OFFSETS': x names no offsets"),
+        ("ack q a 3-2", "line 1: Invalid value for 'OFFSETS': 3-2 holds no offset"),
+        ("ack q a 0", "line 1: Invalid value for 'OFFSETS': 0 holds no offset"),
         (f"ack q a {'9' * 5000}", "names no offsets"),
-        ("ack q a 1-9999999999999999999", "line 1: offset"),
+        ("ack q a 1-9999999999999999999", "line 1: Invalid value for 'OFFSETS': offset"),
         ("declare q --expires-after-s soon", "line 1: Invalid value for '--expires-after-s'"),
         ("configure a --history-messages -1", "line 1: Invalid value for '--history-messages'"),
         ("configure a --history-messages 9 --capacity-messages 9", "line 1: capacity_messages"),
@@ -149,10 +150,10 @@ async def test_a_line_takes_what_the_command_takes(tmp_path: Path, real_redirect
         ("publish a b --header x=1 --header x=2", "line 1: Invalid value for '--header': header x is given twice"),
         ("publish a b --header shoal-hops=0", "line 1: header shoal-hops begins with shoal-"),
         ("publish a b --ttl soon", "line 1: Invalid value for '--ttl'"),
-        ("publish a b --ttl 0", "line 1: ttl"),
-        ("publish a b --ttl -1", "line 1: ttl"),
-        ("publish a b --ttl nan", "line 1: ttl"),
-        ("publish a b --ttl 1e12", "line 1: ttl"),
+        ("publish a b --ttl 0", "line 1: Invalid value for '--ttl': ttl is"),
+        ("publish a b --ttl -1", "line 1: Invalid value for '--ttl': ttl is"),
+        ("publish a b --ttl nan", "line 1: Invalid value for '--ttl': ttl is"),
+        ("publish a b --ttl 1e12", "line 1: Invalid value for '--ttl': ttl is"),
         ("configure a --policy all", "line 1: Invalid value for '--policy'"),
         ("declare q --exclusive yes", "line 1: Invalid value for '--exclusive'"),
         ("declare q --max-deliveries -1", "line 1: Invalid value for '--max-deliveries'"),

@@ -90,13 +90,22 @@ def test_the_question_for_the_version_does_not_hear_ctrl_c(tmp_path: Path) -> No
     assert version_of(program)[2] != os.getsid(0)
 
 
-@pytest.mark.parametrize("archive", ["precious.txt", "precious.txt/below", "s3a://bucket/x"])
+@pytest.mark.parametrize("archive", ["s3://a", "s3a://bucket/x"])
+async def test_an_archive_that_is_a_url_is_a_bad_argument_and_named_as_it_was_typed(
+    tmp_path: Path, archive: str
+) -> None:
+    code, out, error = await shoal("up", "--data", str(tmp_path / "data"), *ANY, "--archive", archive)
+    assert (code, out) == (2, "") and f"{archive} is a URL" in error
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("archive", ["precious.txt", "precious.txt/below"])
 async def test_an_archive_that_is_no_folder_is_refused_before_anything_starts(tmp_path: Path, archive: str) -> None:
     (tmp_path / "precious.txt").write_text("precious")
-    where = archive if ":" in archive else str(tmp_path / archive)
+    where = str(tmp_path / archive)
     code, out, error = await shoal("up", "--data", str(tmp_path / "data"), *ANY, "--archive", where)
     assert code == exits.BAD_CALL
-    assert f"--archive {Path(where)}" in error and ("is a URL" in error or "is not a folder" in error)
+    assert f"--archive {where}" in error and "is not a folder" in error
     assert "archived" not in out
     assert not (tmp_path / "data").exists()
 

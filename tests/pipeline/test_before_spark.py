@@ -74,6 +74,31 @@ def test_an_archive_of_nothing_yet_is_refused_unless_it_is_allowed(tmp_path: Pat
     assert code == 3 and "zz.journal has no segment's name" in error
 
 
+@pytest.mark.parametrize("named", ["cluster", "cluster/s01"])
+def test_a_folder_of_nodes_is_no_archive_though_it_has_segments(tmp_path: Path, named: str) -> None:
+    archive = SliceArchive(tmp_path / "archive")
+    archive.own(0, 16)
+    archive.cut()
+    (segment,) = (tmp_path / "archive").glob("*/*/*.journal")
+    journal = tmp_path / "cluster" / "s01" / "journal"
+    journal.mkdir(parents=True)
+    (tmp_path / "cluster" / "s01" / "store").mkdir()
+    segment.rename(journal / segment.name)
+    code, error = job("census", named, "--allow-empty", cwd=tmp_path)
+    assert code == 3 and f"{named} is no archive: cluster/s01 is a slice node's data folder" in error
+    assert "--archive" in error and error.count("\n") == 1
+
+
+def test_a_part_of_an_archive_is_told_from_an_archive_of_nothing_yet(tmp_path: Path) -> None:
+    archive = SliceArchive(tmp_path / "archive")
+    archive.own(0, 16)
+    archive.cut()
+    (segment,) = (tmp_path / "archive").glob("*/*/*.journal")
+    for part in (segment.parent, segment.parent.parent):
+        code, error = job("census", part, "--allow-empty", cwd=tmp_path)
+        assert code == 3 and f"{part} is a part of an archive: name the folder above the slices' folders" in error
+
+
 def test_a_missing_java_is_told_in_one_line(tmp_path: Path) -> None:
     archive = SliceArchive(tmp_path / "archive")
     archive.own(0, 16)

@@ -1,5 +1,6 @@
-{{/* What an upgrade may not change, by comparing with what runs: before anything is sent. It needs Helm with a cluster
-(`helm upgrade`); where manifests are rendered without one (GitOps), the hook in create.yaml is what is left. */}}
+{{/* What is refused before anything is sent: values that contradict each other, and what an upgrade may not change. The
+second compares with what runs, and needs Helm with a cluster (`helm upgrade`); where manifests are rendered without one
+(GitOps), the hook in create.yaml is what is left. */}}
 
 {{/* The slices' StatefulSet as it is, as JSON; an empty object where there is none, or no cluster to ask. */}}
 {{- define "shoal.livingSlices" -}}
@@ -12,11 +13,57 @@ shoal/cluster: {{ .Values.cluster.name | quote }}
 shoal/slices: {{ .Values.slices.count | toString | quote }}
 {{- end -}}
 
-{{/* Bytes of a quantity: 20Gi, 1.5Ti, 500G. */}}
-{{- define "shoal.bytes" -}}
-{{- $factors := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "T" 1000000000000 "P" 1000000000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624 -}}
+{{/* Thousandths of a quantity, to compare it with another one: 20Gi, 1.5Ti, 500G, 500m, 1e9. 0 for a unit that is none. */}}
+{{- define "shoal.thousandths" -}}
+{{- $factors := dict "m" 1 "" 1000 "k" 1000000 "M" 1000000000 "G" 1000000000000 "T" 1000000000000000 "P" 1000000000000000000 "Ki" 1024000 "Mi" 1048576000 "Gi" 1073741824000 "Ti" 1099511627776000 "Pi" 1125899906842624000 -}}
 {{- $unit := regexFind "[A-Za-z]*$" . -}}
 {{- mulf (trimSuffix $unit . | float64) (get $factors $unit) | int64 -}}
+{{- end -}}
+
+{{/* A quantity as it was written; YAML may have made a number of it. */}}
+{{- define "shoal.quantity" -}}
+{{- if and (kindIs "float64" .) (eq . (floor .)) }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
+{{- end -}}
+
+{{/* Takes (dict "name" NAME "resources" VALUES "memory" NAME "memoryMiB" N): the last two where the limit of memory is a
+value of its own. */}}
+{{- define "shoal.refuseRequests" -}}
+{{- $limits := default dict .resources.limits -}}
+{{- if .memory -}}
+{{- $limits = merge (dict "memory" (printf "%dMi" (int .memoryMiB))) $limits -}}
+{{- end -}}
+{{- range $what, $value := default dict .resources.requests -}}
+{{- if hasKey $limits $what -}}
+{{- $asked := include "shoal.quantity" $value -}}
+{{- $most := include "shoal.quantity" (get $limits $what) -}}
+{{- $bound := include "shoal.thousandths" $most | int64 -}}
+{{- if and $bound (gt (include "shoal.thousandths" $asked | int64) $bound) -}}
+{{- $which := "" -}}
+{{- if and $.memory (eq $what "memory") -}}
+{{- $which = printf ", which is %s" $.memory -}}
+{{- end -}}
+{{- fail (printf "%s.requests.%s is %s, above its limit of %s%s: Kubernetes would make no pod" $.name $what $asked $most $which) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "shoal.refuseContradictions" -}}
+{{- $slices := .Values.slices -}}
+{{- if gt (int $slices.count) (int .Values.cluster.partitions) -}}
+{{- fail (printf "slices.count is %d and cluster.partitions %d: each slice needs a partition" (int $slices.count) (int .Values.cluster.partitions)) -}}
+{{- end -}}
+{{- /* Two segments of a journal, one made ahead, take 128 MiB; the segments that a checkpoint waits for, the store and the file system the rest. */ -}}
+{{- if lt (include "shoal.thousandths" $slices.persistence.size | int64) (include "shoal.thousandths" "1Gi" | int64) -}}
+{{- fail (printf "slices.persistence.size is %s; it needs 1Gi or more: segments of the journal take 64 MiB each, and the store needs room beside them" $slices.persistence.size) -}}
+{{- end -}}
+{{- range $name := list "slices" "redirector" -}}
+{{- $role := get $.Values $name -}}
+{{- include "shoal.refuseRequests" (dict "name" (printf "%s.resources" $name) "resources" $role.resources "memory" (printf "%s.memoryMiB" $name) "memoryMiB" $role.memoryMiB) -}}
+{{- end -}}
+{{- include "shoal.refuseRequests" (dict "name" "admin.resources" "resources" .Values.admin.resources) -}}
+{{- include "shoal.refuseRequests" (dict "name" "etcd.builtIn.resources" "resources" .Values.etcd.builtIn.resources) -}}
+{{- include "shoal.refuseRequests" (dict "name" "census.resources" "resources" .Values.census.resources) -}}
 {{- end -}}
 
 {{- define "shoal.refuseChanges" -}}
@@ -35,7 +82,7 @@ shoal/slices: {{ .Values.slices.count | toString | quote }}
 {{- $wanted := .Values.slices.persistence -}}
 {{- $size := $claim.resources.requests.storage -}}
 {{- $guide := "Kubernetes does not change the claims of a StatefulSet. Nothing was changed; docs/kubernetes.md, \"Grow a volume\", says how" -}}
-{{- if ne (include "shoal.bytes" $size) (include "shoal.bytes" $wanted.size) -}}
+{{- if ne (include "shoal.thousandths" $size) (include "shoal.thousandths" $wanted.size) -}}
 {{- fail (printf "slices.persistence.size: the slices' claims are made for %s, not %s. %s" $size $wanted.size $guide) -}}
 {{- end -}}
 {{- if and $wanted.storageClass (ne $wanted.storageClass (default "" $claim.storageClassName)) -}}

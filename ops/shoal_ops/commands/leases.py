@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import shoal
-from shoal_contract.arguments import check_delay_ms
 from shoal_contract.names import encode_name, text
 from shoal_ops import output
 from shoal_ops.commands.verbs import connect, tell_gap, tell_message
@@ -40,11 +39,11 @@ async def ack(at: str, queue: str, key: str, offsets: Sequence[str], as_json: bo
         await leases.ack(queue, done)
         after = None if before is None or name not in before else await _backlogs(broker, queue)
     if before is None or after is None:
-        _tell("acked", {}, queue, key, done, as_json)
+        _tell("ack", {}, queue, key, done, as_json)
         return
     was, now = before[name], after.get(name, 0)
-    more = f"; the backlog was {was} and is {now}"
-    _tell("acked", {"backlog_before": was, "backlog_after": now}, queue, key, done, as_json, more)
+    more = f"; the backlog was {was} and is {now}" + (": it seems that none was given out" if was == now else "")
+    _tell("ack", {"backlog_before": was, "backlog_after": now}, queue, key, done, as_json, more)
 
 
 async def _backlogs(broker: shoal.Broker, queue: str) -> dict[str, int] | None:
@@ -60,12 +59,11 @@ async def _backlogs(broker: shoal.Broker, queue: str) -> dict[str, int] | None:
 async def nack(at: str, queue: str, key: str, offsets: Sequence[str], delay_s: float, as_json: bool) -> None:
     """Gives messages of a queue back. Raises NoSuchQueue; OutOfRange for a delay of more than a day."""
     back = parse_offsets(key, offsets)
-    check_delay_ms(delay_s)
     async with connect(at) as broker:
         leases = shoal.Leases(broker)
         await _check_exists(leases, queue)
         await leases.nack(queue, back, delay_s=delay_s)
-    _tell("nacked", {"delay_s": delay_s}, queue, key, back, as_json)
+    _tell("nack", {"delay_s": delay_s}, queue, key, back, as_json)
 
 
 async def _check_exists(leases: shoal.Leases, queue: str) -> None:
@@ -88,7 +86,7 @@ def _tell(
 ) -> None:
     messages = sum(one.end - one.first for one in ranges)
     if as_json:
-        output.say_json({verb: {"queue": queue, "key": key, "messages": messages} | dict(terms)})
+        output.say_json({f"{verb}ed": {"queue": queue, "key": key, "messages": messages} | dict(terms)})
     else:
         of = f"{output.count(messages, 'message')} of {output.shown(key)}"
-        output.say(f"{verb} {of}, as far as they were given out{more}")
+        output.say(f"asked to {verb} {of}{more or '; what was not given out stays as it is'}")

@@ -20,7 +20,7 @@ from typer.exceptions import TyperException
 
 import shoal
 from shoal_ops import output
-from shoal_ops.commands.verbs import connect
+from shoal_ops.commands.verbs import DELAYED, connect
 from shoal_ops.headers import parse_headers
 from shoal_ops.limits import TRANSACTION_FILE_BYTES_MAX
 from shoal_ops.offsets import parse_offsets
@@ -176,7 +176,7 @@ def _publish(transaction: shoal.Transaction, line: SimpleNamespace) -> _Told:
     def text() -> str:
         key, receipt = output.shown(line.key), result.value
         if receipt.delayed:
-            return f"published to {key}: kept until its time has come, it has no offset yet"
+            return f"published to {key}: {DELAYED}"
         if not receipt.offset:
             return f"published to {key}: no queue is bound, the message is not kept"
         return f"published to {key}: offset {receipt.offset}, to {output.count(receipt.queues, 'queue')}"

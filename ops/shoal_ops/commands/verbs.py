@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
+from typing import Final
 
 import shoal
 from shoal_contract.limits import BODY_BYTES_MAX
@@ -14,6 +15,9 @@ from shoal_ops.headers import dead_letter_text, headers_json, parse_headers
 from shoal_ops.limits import TAIL_QUEUES_MAX, VERB_DEADLINE_S
 from shoal_ops.standard_input import read_standard_input
 from shoal_ops.starts import parse_start
+
+DELAYED: Final = "on disk: it is published when its time comes, or at once if that is past, and has no offset yet"
+"""Said of a publish with a time. Only the slice knows whether that is past, by its own clock."""
 
 
 def connect(at: str) -> shoal.Broker:
@@ -86,7 +90,7 @@ async def publish(
     if as_json:
         output.say_json(receipt._asdict())
     elif receipt.delayed:
-        output.say("kept until its time has come: it has no offset yet")
+        output.say(DELAYED)
     elif live and receipt.queues:
         output.say(f"live, to {output.count(receipt.queues, 'queue')}, {receipt.consumed} of them consumed now")
     elif receipt.offset:

@@ -20,6 +20,7 @@ from pathlib import Path
 from shoal_contract.errors import BadCall, Malformed
 from shoal_contract.journal_record import HEADER, STX
 from shoal_pipeline.limits import HEADS_AT_ONCE_MAX
+from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.journal_segment import BATCH, HEAD, SUFFIX, first_lsn_of
 
 _SEGMENT = re.compile(rf"[0-9a-f]{{16}}{re.escape(SUFFIX)}")
@@ -44,13 +45,15 @@ class Span:
 
 
 def list_spans(root: Path) -> list[Span]:
-    """Returns the spans by slice and LSN; none for an empty folder. Raises BadCall if there is no such folder.
+    """Returns the spans by slice and LSN; none for an empty folder. Raises BadCall if there is no such folder, or it is
+    no archive's.
 
     Raises Malformed for a file that has the suffix of a segment but not its name: if it were left out, nothing would
     tell that its records are missing.
     """
     if not root.is_dir():
         raise BadCall(f"archive {root} is not a folder", subject=str(root))
+    _check_kind(root)
     found = [(path.parent.parent.name, _first_lsn(path), path) for path in root.glob(f"*/*/*{SUFFIX}")]
     spans: list[Span] = []
     for name, segments in groupby(sorted(found), lambda segment: segment[0]):
@@ -64,6 +67,20 @@ def list_spans(root: Path) -> list[Span]:
             for (first, path), following in zip(longest.items(), firsts[1:], strict=True)
         ]
     return spans
+
+
+def _check_kind(root: Path) -> None:
+    """Raises BadCall for the folders of nodes, whose journals would look like an archive, and for a part of one."""
+    for folder in (root, *sorted(root.glob("*/"))):
+        if (folder / JOURNAL_FOLDER).is_dir() and (folder / STORE_FOLDER).is_dir():
+            raise BadCall(
+                f"{root} is no archive: {folder} is a slice node's data folder, whose journal has only the last"
+                " changes. Name the folder that the nodes archive to (--archive)",
+                subject=str(root),
+            )
+    whole, *parts = (next(root.glob(f"{way}*{SUFFIX}"), None) for way in ("*/*/", "*/", ""))
+    if whole is None and any(parts):
+        raise BadCall(f"{root} is a part of an archive: name the folder above the slices' folders", subject=str(root))
 
 
 def _first_lsn(path: Path) -> int:
