@@ -5,13 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from shoal_contract.errors import ResourceExhausted, Unavailable
-from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import checkpoints as checkpoints_module
 from shoal_slice_node.adapters.checkpoints import Checkpoints
 from shoal_slice_node.adapters.limits import (
@@ -23,7 +21,7 @@ from shoal_slice_node.adapters.limits import (
     DELTA_TROUBLE_FACTOR,
     IMPORT_STALL_FACTOR,
 )
-from shoal_slice_node.adapters.recovery import FREEZE_LIMITS, recover
+from shoal_slice_node.adapters.recovery import FREEZE_LIMITS
 from shoal_slice_node.adapters.store import Store
 from shoal_slice_node.core.apply.interest import Interest
 from shoal_slice_node.core.apply.state import State
@@ -32,10 +30,6 @@ from shoal_slice_node.core.memory import plan_memory
 from shoal_slice_node.core.node.freezing import Freezing
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.storage.journal_files import Journal
-
-from .brokers import connected, running
-from .core_driver import declare
-from .raw_session import RawSession
 
 
 class FakeStore:
@@ -356,31 +350,3 @@ async def test_changes_do_not_wait_for_a_checkpoint_until_their_share_of_memory_
     assert checkpoints.throttle() is None
     store.delta_bytes = room
     assert checkpoints.throttle() is not None
-
-
-@pytest.mark.parametrize("queues", [20, 400])
-async def test_a_start_whose_checkpoint_fails_goes_on_within_bounds(
-    queues: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A running node refuses changes long before; but a journal may be longer, as one that is replayed alone."""
-    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
-        session = await RawSession.open(SliceServiceStub(channel))
-        for number in range(queues):
-            await session.change(declare(f"q{number}"))
-    tries = 0
-
-    async def fails(_: Store) -> None:
-        nonlocal tries
-        tries += 1
-        raise ResourceExhausted("no disk space", subject="disk bytes")
-
-    monkeypatch.setattr(Store, "checkpoint", fails)
-    if queues > 100:
-        with pytest.raises(ResourceExhausted, match="no disk space"):
-            await recover(tmp_path, delta_rows_max=4)
-        assert tries == 3
-        return
-    recovered = await recover(tmp_path, delta_rows_max=4)
-    assert recovered.store.freezing and tries == 2
-    assert recovered.replica.state.tables.queue_by_name.entries() == queues
-    await recovered.close()
