@@ -15,7 +15,9 @@ from shoal_slice_node.adapters.checkpoints import Checkpoints
 from shoal_slice_node.adapters.limits import (
     CHECKPOINT_RETRY_MS,
     CHECKPOINT_RETRY_MS_MAX,
+    DELTA_FAILING_STALL_FACTOR,
     DELTA_FREEING_FACTOR,
+    DELTA_FROZEN_FACTOR,
     DELTA_ROWS_MAX,
     DELTA_STALL_FACTOR,
     DELTA_TROUBLE_FACTOR,
@@ -168,7 +170,7 @@ async def test_what_is_frozen_counts_where_changes_are_refused(monkeypatch: pyte
     store.delta_rows = DELTA_ROWS_MAX
     assert checkpoints.refusal == "", "no checkpoint has failed"
     checkpoints.problem = "no disk space"
-    waiting = (DELTA_TROUBLE_FACTOR + 1) * DELTA_ROWS_MAX
+    waiting = (DELTA_TROUBLE_FACTOR + DELTA_FROZEN_FACTOR) * DELTA_ROWS_MAX
     assert checkpoints.refusal == f"checkpoints fail, and {waiting} changes wait for one: no disk space"
     store.delta_rows -= 1
     assert checkpoints.refusal == ""
@@ -201,7 +203,7 @@ async def test_while_checkpoints_fail_nothing_waits_for_them(monkeypatch: pytest
     assert checkpoints.refusal and checkpoints.freeing_refusal
     store.delta_rows = DELTA_FREEING_FACTOR * DELTA_ROWS_MAX - 1
     assert checkpoints.refusal and not checkpoints.freeing_refusal
-    store.delta_rows = 2 * DELTA_STALL_FACTOR * DELTA_ROWS_MAX
+    store.delta_rows = DELTA_FAILING_STALL_FACTOR * DELTA_ROWS_MAX
     assert checkpoints.throttle() is not None
 
 

@@ -9,7 +9,7 @@ import pytest
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.journal_record import Record
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
-from shoal_slice_node.adapters.limits import DELTA_STALL_FACTOR
+from shoal_slice_node.adapters.limits import DELTA_START_FACTOR
 from shoal_slice_node.adapters.recovery import recover
 from shoal_slice_node.adapters.store import Store
 from shoal_slice_node.core.apply.effects import Effects
@@ -72,4 +72,4 @@ async def test_a_start_whose_checkpoint_fails_ends_before_its_memory_is_full(
     with pytest.raises(ResourceExhausted, match="no disk space"):
         await recover(tmp_path, delta_rows_max=ROWS_MAX)
     assert len(tried) == 3, "the first one is tried twice, and goes on"
-    assert 0 <= tried[-1] - 3 * DELTA_STALL_FACTOR * ROWS_MAX <= 3 * APPLIED_PER_STEP
+    assert 0 <= tried[-1] - DELTA_START_FACTOR * ROWS_MAX <= 3 * APPLIED_PER_STEP
