@@ -9,10 +9,10 @@ import pytest
 
 from shoal_contract.errors import Malformed, TooLarge
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.dispatch import growing as growing_module
 from shoal_slice_node.core.dispatch.nacks_taken import NacksTaken
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import ACKED_PER_STEP
-from tests.fuzz.small_limits import patched
 
 from .core_driver import bind, publish
 from .nacks_driver import TIMEOUT_MS, NacksDriver
@@ -74,8 +74,7 @@ def grows_in_turns(core: NacksDriver, session: Session) -> list[tuple[int, list[
     """The chunk has reached the first queue; the second one is reached in a later turn."""
     core.attach(session, "r", handle=2)
     core.pump()
-    with patched({"GIVEN_AT_ONCE_MAX": 0}):
-        core.change(publish("k", b"both"))
+    core.change(publish("k", b"both"))
     growing = core.dispatcher.growing
     growing.turn(1)
     assert [(parcel.low, list(parcel.handles)) for parcel in session.waiting.values()] == [(6, [1])]
@@ -97,13 +96,17 @@ def follows_in_the_log(core: NacksDriver, session: Session) -> list[tuple[int, l
 
 
 @pytest.mark.parametrize("joins", [comes_again, grows_in_turns, follows_in_the_log])
-def test_nothing_joins_what_waited_when_nacks_were_taken(core: NacksDriver, joins: Joins) -> None:
+def test_nothing_joins_what_waited_when_nacks_were_taken(
+    core: NacksDriver, joins: Joins, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Another queue of the session would get a message with a number of before. Parcels are joined in two places, and
     what is read in a run follows one that was given so."""
     declared(core, "r", "s")
     session = attached(core)
     told(core, session)
     core.change(bind("r", "k"), bind("s", "k"))
+    if joins is grows_in_turns:
+        monkeypatch.setattr(growing_module, "GIVEN_AT_ONCE_MAX", 0)
     expected = joins(core, session)
     found = [(delivery.low, list(delivery.handles), delivery.nacks_taken) for delivery in core.deliveries(session)]
     assert sorted(found) == sorted(expected), "what had not left comes as it was, and the other one apart from it"
