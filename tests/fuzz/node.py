@@ -27,6 +27,7 @@ from shoal_slice_node.core.apply.records import (
     decode_reclaim,
     decode_retries,
 )
+from shoal_slice_node.core.dispatch.acks_in_flight import NackTerms
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.leases import Lease
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -194,21 +195,13 @@ class Node:
         ack, nack, take_back, detach = dispatcher.ack, dispatcher.nack, attaching.take_back, attaching.end_attachment
         stop = dispatcher.stop
 
-        def nacking(
-            attachment: Attachment,
-            key_id: bytes,
-            first: int,
-            to: int,
-            delay_ms: int,
-            unseen: bool = False,
-            copies: bool = False,
-        ) -> int:
+        def nacking(attachment: Attachment, key_id: bytes, first: int, to: int, terms: NackTerms) -> int:
             stream, life = attachment.feed.streams.get(key_id), self.owed.lives.get(attachment.feed.name)
             if stream is not None and life is not None and not attachment.feed.gone:
                 at = attachment.session.number, attachment.handle
-                waits = waiting_for(attachment, key_id, first, to) if copies and first < to else set()
-                self.given.nack(life, attachment, stream.key, first, to, at, unseen, waits)
-            return nack(attachment, key_id, first, to, delay_ms, unseen, copies)
+                waits = waiting_for(attachment, key_id, first, to) if terms.unsent_too and first < to else set()
+                self.given.nack(life, attachment, stream.key, first, to, at, terms.unseen, waits)
+            return nack(attachment, key_id, first, to, terms)
 
         def acking(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
             stream = attachment.feed.streams.get(key_id)

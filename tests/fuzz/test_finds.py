@@ -108,8 +108,8 @@ def counted_unsent(_: Any) -> Any:
 
 
 def always_seen(nack: Any) -> Any:
-    return lambda acks, attachment, key_id, first, to, delay_ms, _, copies: nack(
-        acks, attachment, key_id, first, to, delay_ms, False, copies
+    return lambda acks, attachment, key_id, first, to, terms: nack(
+        acks, attachment, key_id, first, to, terms._replace(unseen=False)
     )
 
 

@@ -16,7 +16,7 @@ from shoal_contract.errors import Conflict, NoSuchQueue, OutOfRange, from_wire
 from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import ChangeHead
-from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
+from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch, NackTerms
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.read.reading import describe_queue, peek
@@ -340,7 +340,7 @@ class SliceMachine(RuleBasedStateMachine):
         attachment = session.attachments.get(QUEUES.index(queue))
         row = self.core.tables.key.get(self.core.state.full_name(name.encode()))
         if attachment is not None and row is not None:
-            self.core.dispatcher.nack(attachment, row[ID], low, to, delay_ms, unseen)
+            self.core.dispatcher.nack(attachment, row[ID], low, to, NackTerms(delay_ms, unseen))
             self.model.nack(queue, name, low, to, session.number, bool(delay_ms), unseen)
 
     @precondition(lambda self: self.model.queues)
@@ -370,7 +370,7 @@ class SliceMachine(RuleBasedStateMachine):
         if attachment is None or row is None:
             return
         if nacks:
-            self.core.dispatcher.nack(attachment, row[ID], low, low + count, DELAY_MS)
+            self.core.dispatcher.nack(attachment, row[ID], low, low + count, NackTerms(DELAY_MS))
         else:
             self.core.dispatcher.ack(attachment, row[ID], low, low + count)
         for session in (LEASED, self.puller_session.number):

@@ -5,25 +5,25 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 from shoal_contract.errors import ResourceExhausted, Unavailable
-from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import checkpoints as checkpoints_module
 from shoal_slice_node.adapters.checkpoints import Checkpoints
 from shoal_slice_node.adapters.limits import (
     CHECKPOINT_RETRY_MS,
     CHECKPOINT_RETRY_MS_MAX,
+    DELTA_FAILING_STALL_FACTOR,
     DELTA_FREEING_FACTOR,
+    DELTA_FROZEN_FACTOR,
     DELTA_ROWS_MAX,
     DELTA_STALL_FACTOR,
     DELTA_TROUBLE_FACTOR,
     IMPORT_STALL_FACTOR,
 )
-from shoal_slice_node.adapters.recovery import FREEZE_LIMITS, recover
+from shoal_slice_node.adapters.recovery import FREEZE_LIMITS
 from shoal_slice_node.adapters.store import Store
 from shoal_slice_node.core.apply.interest import Interest
 from shoal_slice_node.core.apply.state import State
@@ -32,10 +32,6 @@ from shoal_slice_node.core.memory import plan_memory
 from shoal_slice_node.core.node.freezing import Freezing
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.storage.journal_files import Journal
-
-from .brokers import connected, running
-from .core_driver import declare
-from .raw_session import RawSession
 
 
 class FakeStore:
@@ -174,7 +170,7 @@ async def test_what_is_frozen_counts_where_changes_are_refused(monkeypatch: pyte
     store.delta_rows = DELTA_ROWS_MAX
     assert checkpoints.refusal == "", "no checkpoint has failed"
     checkpoints.problem = "no disk space"
-    waiting = (DELTA_TROUBLE_FACTOR + 1) * DELTA_ROWS_MAX
+    waiting = (DELTA_TROUBLE_FACTOR + DELTA_FROZEN_FACTOR) * DELTA_ROWS_MAX
     assert checkpoints.refusal == f"checkpoints fail, and {waiting} changes wait for one: no disk space"
     store.delta_rows -= 1
     assert checkpoints.refusal == ""
@@ -207,7 +203,7 @@ async def test_while_checkpoints_fail_nothing_waits_for_them(monkeypatch: pytest
     assert checkpoints.refusal and checkpoints.freeing_refusal
     store.delta_rows = DELTA_FREEING_FACTOR * DELTA_ROWS_MAX - 1
     assert checkpoints.refusal and not checkpoints.freeing_refusal
-    store.delta_rows = 2 * DELTA_STALL_FACTOR * DELTA_ROWS_MAX
+    store.delta_rows = DELTA_FAILING_STALL_FACTOR * DELTA_ROWS_MAX
     assert checkpoints.throttle() is not None
 
 
@@ -356,31 +352,3 @@ async def test_changes_do_not_wait_for_a_checkpoint_until_their_share_of_memory_
     assert checkpoints.throttle() is None
     store.delta_bytes = room
     assert checkpoints.throttle() is not None
-
-
-@pytest.mark.parametrize("queues", [20, 400])
-async def test_a_start_whose_checkpoint_fails_goes_on_within_bounds(
-    queues: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A running node refuses changes long before; but a journal may be longer, as one that is replayed alone."""
-    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
-        session = await RawSession.open(SliceServiceStub(channel))
-        for number in range(queues):
-            await session.change(declare(f"q{number}"))
-    tries = 0
-
-    async def fails(_: Store) -> None:
-        nonlocal tries
-        tries += 1
-        raise ResourceExhausted("no disk space", subject="disk bytes")
-
-    monkeypatch.setattr(Store, "checkpoint", fails)
-    if queues > 100:
-        with pytest.raises(ResourceExhausted, match="no disk space"):
-            await recover(tmp_path, delta_rows_max=4)
-        assert tries == 3
-        return
-    recovered = await recover(tmp_path, delta_rows_max=4)
-    assert recovered.store.freezing and tries == 2
-    assert recovered.replica.state.tables.queue_by_name.entries() == queues
-    await recovered.close()

@@ -10,6 +10,7 @@ import pytest
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_slice_node.core.dispatch.acks_in_flight import NackTerms
 from shoal_slice_node.core.rows.key_row import ID
 
 from .brokers import connected, running
@@ -48,13 +49,13 @@ def test_a_queue_is_live_from_when_it_is_taken_until_it_is_left(others: int) -> 
     key_id, other_id = ((core.tables.key.get(core.state.full_name(key)) or b"")[ID] for key in (b"k", b"j"))
     core.take(leaving)
     for attachment in leaving.attachments.values():
-        core.dispatcher.nack(attachment, other_id, 1, 2, 600_000)
+        core.dispatcher.nack(attachment, other_id, 1, 2, NackTerms(600_000))
     core.dispatcher.close(leaving)
     core.pump()
     assert len(registry.unconsumed) == others
     assert core.take(session) and registry.consumed_of_key(key_id, 1) == 1
     for end in (0, 1):
-        core.dispatcher.nack(session.attachments[1], key_id, 1, 2, 60_000)
+        core.dispatcher.nack(session.attachments[1], key_id, 1, 2, NackTerms(60_000))
         core.dispatcher.close(session)
         core.pump()
         assert (len(registry.by_key[key_id]), registry.consumed_of_key(key_id, 1)) == (1, 0)

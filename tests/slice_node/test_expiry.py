@@ -10,6 +10,7 @@ from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import Due, Kind, encode_due
 from shoal_slice_node.core.dispatch import growing
+from shoal_slice_node.core.dispatch.acks_in_flight import NackTerms
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import DONE_RANGES_MAX
 from shoal_slice_node.core.read.reading import describe_key, describe_queue, peek
@@ -190,7 +191,7 @@ def test_a_nack_with_a_delay_does_not_outlive_the_message(core: CoreDriver) -> N
     core.change(publish("k", b"short", ttl_ms=100))
     assert offsets(core, session) == [1]
     row = core.tables.key.get(core.state.full_name(b"k")) or b""
-    core.dispatcher.nack(session.attachments[1], row[1:9], 1, 2, 500)
+    core.dispatcher.nack(session.attachments[1], row[1:9], 1, 2, NackTerms(500))
     core.settle()
     assert (offsets(core, session), told(core)) == ([], [(1, 2)])
     core.settle()

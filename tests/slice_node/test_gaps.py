@@ -7,6 +7,7 @@ import pytest
 from shoal_contract.errors import Conflict
 from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.dispatch.acks_in_flight import NackTerms
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.read.reading import describe_key, describe_queue
 
@@ -313,7 +314,7 @@ def test_what_was_sent_and_comes_back_after_the_key_dropped_it_is_a_gap(core: Co
         attachment = first.attachments[1]
         core.dispatcher.stop(first, 1)
         key_id = next(iter(attachment.feed.streams))
-        core.dispatcher.nack(attachment, key_id, 8, 11, 0, how == "gives back")
+        core.dispatcher.nack(attachment, key_id, 8, 11, NackTerms(unseen=how == "gives back"))
     core.settle()
     second = core.session()
     core.attach(second, "q", messages=1000)
@@ -350,7 +351,7 @@ def test_what_was_given_again_while_older_ones_are_out_and_gone_ends_nothing(
     (key_id,) = session.attachments[1].feed.streams
     got: list[int] = []
     for nacked in (5, 6, 5):
-        core.dispatcher.nack(session.attachments[1], key_id, nacked, nacked + 1, 0, False)
+        core.dispatcher.nack(session.attachments[1], key_id, nacked, nacked + 1, NackTerms())
         got += offsets(core, session)
         core.change(publish("k", b"x"))
         got += offsets(core, session)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+import grpc
 import pytest
 
 from shoal_contract.errors import NoSuchQueue, ResourceExhausted, ShoalError, Unavailable
@@ -20,6 +22,9 @@ from shoal_slice_node.core.verbs.table import VERBS
 from .brokers import connected, running
 from .core_driver import CoreDriver, acks, bind, configure, declare, drop, publish, purge, unbind
 from .raw_session import RawSession
+
+if TYPE_CHECKING:
+    from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
 
 SHORT = ResourceExhausted("the disk is full", subject="disk bytes")
 TAKEN, REFUSED = "applied", "ResourceExhausted"
@@ -130,6 +135,35 @@ def test_what_is_refused_is_answered_and_gives_its_room_back(how: str) -> None:
         room.commit.end(Unavailable("over"), Unavailable("over"))
         assert room.heard == {"publishes": "Unavailable", "drops": "Unavailable"}
     assert sum(room.given) == 150_000
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+async def test_acks_are_refused_only_where_not_even_what_frees_room_is_taken(
+    refuses: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their rows wait for a checkpoint as those of drops do: those of a session, and unary ones."""
+    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
+        stub: SliceServiceAsyncStub = SliceServiceStub(channel)
+        session = await RawSession.open(stub)
+        await session.change(declare("q"), bind("q", "k"), publish("k", b"x"), publish("k", b"x"))
+        await session.attach([b"q"])
+        await session.read_until(lambda: len(session.offsets(1)) == 2)
+        monkeypatch.setattr(Checkpoints, "refusal", "checkpoints fail")
+        monkeypatch.setattr(Checkpoints, "freeing_refusal", "checkpoints fail" if refuses else "")
+        own = wire.Ack(key=b"k", low=1, to=2, handles=[1])
+        unary = wire.AckRequest(acks=[wire.Ack(key=b"k", low=2, to=3, queues=[b"q"])])
+        if refuses:
+            with pytest.raises(ResourceExhausted, match="checkpoints fail"):
+                await session.ack(own)
+            with pytest.raises(grpc.aio.AioRpcError, match="checkpoints fail"):
+                await stub.Ack(unary)
+        else:
+            await session.ack(own)
+            await stub.Ack(unary)
+        describe = wire.DescribeRequest(describe=wire.Describe(queues=[b"q"]))
+        (queue,) = (await stub.Describe(describe)).description.queues
+        assert queue.messages == (2 if refuses else 0)
+        session.call.cancel()
 
 
 async def test_what_frees_room_is_taken_while_checkpoints_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

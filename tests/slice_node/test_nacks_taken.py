@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
 from shoal_contract.errors import Malformed, TooLarge
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.dispatch import growing as growing_module
 from shoal_slice_node.core.dispatch.nacks_taken import NacksTaken
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import ACKED_PER_STEP
@@ -15,6 +17,8 @@ from shoal_slice_node.core.limits import ACKED_PER_STEP
 from .core_driver import bind, publish
 from .nacks_driver import TIMEOUT_MS, NacksDriver
 from .unsent_steps import attached, declared
+
+Joins = Callable[[NacksDriver, Session], list[tuple[int, list[int], int]]]
 
 
 @pytest.fixture
@@ -57,33 +61,87 @@ def test_what_waited_before_tells_the_nacks_of_before(core: NacksDriver) -> None
     assert told(core, session) == [(6, 0), (1, 1), (2, 2), (7, 2)]
 
 
-def test_nothing_joins_what_waited_when_nacks_were_taken(core: NacksDriver) -> None:
-    """Another queue of the session would get a message with a number of before."""
+def comes_again(core: NacksDriver, session: Session) -> list[tuple[int, list[int], int]]:
+    """A message that waits for two queues comes back from one of them."""
+    core.attach(session, "r", handle=2)
+    core.change(publish("k", b"both"))
+    core.pump()
+    core.frame(session, nacks(1, (6, 7)))
+    return [(6, [2], 0), (6, [1], 1)]
+
+
+def grows_in_turns(core: NacksDriver, session: Session) -> list[tuple[int, list[int], int]]:
+    """The chunk has reached the first queue; the second one is reached in a later turn."""
+    core.attach(session, "r", handle=2)
+    core.pump()
+    core.change(publish("k", b"both"))
+    growing = core.dispatcher.growing
+    growing.turn(1)
+    assert [(parcel.low, list(parcel.handles)) for parcel in session.waiting.values()] == [(6, [1])]
+    core.frame(session, nacks(1, (1, 2)))
+    while growing.spreads:
+        growing.turn(1)
+    return [(6, [1], 0), (6, [2], 1), (1, [1], 1)]
+
+
+def follows_in_the_log(core: NacksDriver, session: Session) -> list[tuple[int, list[int], int]]:
+    """A queue that is attached later reads what waits for the first one, and what was read is kept: of a run of chunks
+    the first one is given by itself."""
+    core.change(publish("k", b"both"), publish("k", b"both"))
+    core.pump()
+    attached(core, "s")
+    core.frame(session, nacks(1, (1, 2)))
+    core.attach(session, "r", handle=2)
+    return [(6, [1], 0), (7, [1], 0), (6, [2], 1), (7, [2], 1), (1, [1], 1)]
+
+
+@pytest.mark.parametrize("joins", [comes_again, grows_in_turns, follows_in_the_log])
+def test_nothing_joins_what_waited_when_nacks_were_taken(
+    core: NacksDriver, joins: Joins, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another queue of the session would get a message with a number of before. Parcels are joined in two places, and
+    what is read in a run follows one that was given so."""
+    declared(core, "r", "s")
     session = attached(core)
     told(core, session)
-    declared(core, "r")
-    core.attach(session, "r", handle=2)
-    core.change(bind("r", "k"), publish("k", b"both"))
-    core.pump()
-    core.frame(session, nacks(1, (6, 7), handles=(1,)))
+    core.change(bind("r", "k"), bind("s", "k"))
+    if joins is grows_in_turns:
+        monkeypatch.setattr(growing_module, "GIVEN_AT_ONCE_MAX", 0)
+    expected = joins(core, session)
     found = [(delivery.low, list(delivery.handles), delivery.nacks_taken) for delivery in core.deliveries(session)]
-    assert found == [(6, [2], 0), (6, [1], 1)], "the first had not left, and comes back as well"
+    assert sorted(found) == sorted(expected), "what had not left comes as it was, and the other one apart from it"
 
 
-def test_a_copy_that_has_not_left_yet_comes_back_with_the_nack(core: NacksDriver) -> None:
-    """The client takes a copy of before for what it gave back: it must not be all that is left of a message."""
+def given_again_soon(core: NacksDriver) -> Session:
+    """A session whose ack timeout is over: what it was sent waits to be sent to it once more."""
     declared(core, "timed", ack_timeout_ms=TIMEOUT_MS)
     core.change(bind("timed", "t"), publish("t", b"x"))
     session = attached(core, "timed")
     assert told(core, session) == [(1, 0)]
     core.wait(2 * TIMEOUT_MS)
     core.pump()
-    assert session.waiting, "the ack timeout is over: it is given again"
+    assert session.waiting
+    return session
+
+
+def test_a_copy_that_has_not_left_yet_comes_back_with_the_nack(core: NacksDriver) -> None:
+    """The client takes a copy of before for what it gave back: it must not be all that is left of a message."""
+    session = given_again_soon(core)
     core.frame(session, nacks(1, (1, 2), key=b"t"))
     assert told(core, session) == [(1, 1)]
     core.frame(session, wire.Nacks(messages=[wire.Ack(key=b"t", low=1, to=2, handles=[1])]))
     core.settle()
     assert told(core, session) == [(1, 1)], "it was sent: a nack of it has an effect"
+
+
+def test_a_nack_without_a_number_leaves_what_waits_to_be_sent_again(core: NacksDriver) -> None:
+    """Nobody was sent it: its client may have the copy of before no more, and would be given it out of its order."""
+    session = given_again_soon(core)
+    waiting = [parcel.number for parcel in session.waiting.values()]
+    core.frame(session, wire.Nacks(messages=[wire.Ack(key=b"t", low=1, to=2, handles=[1])], unseen=True))
+    core.pump()
+    assert [parcel.number for parcel in session.waiting.values()] == waiting
+    assert told(core, session) == [(1, 0)]
 
 
 def test_a_frame_in_several_steps_tells_what_was_looked_at(core: NacksDriver) -> None:

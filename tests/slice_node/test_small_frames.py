@@ -13,7 +13,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters import kept_frames
 from shoal_slice_node.adapters.answer_room import AnswerRoom, Reservation
 from shoal_slice_node.adapters.frame_room import FrameRoom
-from shoal_slice_node.adapters.kept_frames import Frame, Kept, KeptFrames, parse_frame
+from shoal_slice_node.adapters.kept_frames import Frame, Kept, KeptFrames, SmallFrames, parse_frame
 from shoal_slice_node.adapters.limits import (
     SMALL_ANSWER_BYTES,
     SMALL_FRAME_BYTES,
@@ -157,6 +157,18 @@ async def test_a_small_frame_beyond_its_connections_part_waits_for_those_before_
     gc.collect()
     await asyncio.sleep(0.01)
     assert not frames.small.used_bytes and not frames.small._waiting
+
+
+async def test_a_turn_that_was_given_to_a_session_that_ends_goes_to_the_next() -> None:
+    """With nothing kept, nothing is freed any more: all other sessions of its connection would be silent for good."""
+    small = SmallFrames(0)
+    kept = small.kept("a", SMALL_FRAMES_BYTES_MIN)
+    first, second = (asyncio.create_task(small.turn("a")) for _ in range(2))
+    await asyncio.sleep(0)
+    kept.free()
+    first.cancel()  # In the turn of the loop in which it was given its turn.
+    await asyncio.wait_for(second, 10)
+    assert first.cancelled() and not small._waiting and not small.used_bytes
 
 
 async def test_few_connections_leave_others_their_small_parts() -> None:

@@ -62,6 +62,21 @@ async def test_a_checkpointer_killed_during_a_checkpoint_is_replaced_and_nothing
     await store.close()
 
 
+async def test_what_is_frozen_is_counted_until_it_is_written(tmp_path: Path) -> None:
+    """Changes are refused by the sum of both, in rows or bytes, while checkpoints fail."""
+    store = await Store.open(tmp_path)
+    for number in range(50):
+        store.tables.queue_by_name.insert(b"%d" % number, b"id")
+    rows, size_bytes = store.delta_rows, store.delta_bytes
+    assert rows == 50 < size_bytes
+    store.freeze(1)
+    store.tables.queue_by_name.insert(b"later", b"id")
+    assert (store.frozen_rows, store.frozen_bytes, store.delta_rows) == (rows, size_bytes, 1)
+    await store.checkpoint()
+    assert (store.frozen_rows, store.frozen_bytes, store.delta_rows) == (0, 0, 1)
+    await store.close()
+
+
 @pytest.mark.parametrize("committed", [False, True])
 async def test_what_a_checkpointer_wrote_before_it_was_killed_does_not_melt(
     committed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -14,6 +14,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_slice_node.core.apply import log_rows
 from shoal_slice_node.core.apply.log_rows import StoredChunk
+from shoal_slice_node.core.dispatch.acks_in_flight import NackTerms
 from shoal_slice_node.core.dispatch.recent_chunks import OpenedChunks
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import CUT_SHARE, OPENED_CHUNKS_BYTES_MAX, PUMP_TURN_ROWS
@@ -138,7 +139,7 @@ def test_nacks_make_room_and_what_they_gave_back_comes_first(window: int, option
     held = offsets(core, session)
     attachment = session.attachments[1]
     key_id = next(iter(attachment.feed.streams))
-    core.dispatcher.nack(attachment, key_id, held[0], held[-1] + 1, 0)
+    core.dispatcher.nack(attachment, key_id, held[0], held[-1] + 1, NackTerms())
     if options.max_deliveries:  # They rest until the tables have their counts.
         assert offsets(core, session) == ALL[window : 2 * window]
         core.settle()

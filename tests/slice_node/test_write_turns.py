@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
+from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_runtime import aborting
 from shoal_slice_node.adapters import session_stream
@@ -85,6 +86,45 @@ async def test_nothing_is_left_to_do_once_all_have_written() -> None:
     for _ in range(3):
         await asyncio.sleep(0)
     assert turns._next_turn is None, "an idle node does not turn for nothing"
+
+
+async def test_nothing_is_written_where_all_was_taken_back_while_it_waited_for_its_turn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, may_write = asyncio.Event(), asyncio.Event()
+    written: list[wire.SessionResponse] = []
+
+    async def turn(connection: str, size_bytes: int) -> None:
+        asked.set()
+        await may_write.wait()
+
+    async def write(context: grpc.aio.ServicerContext[Any, Any], response: bytes) -> None:
+        written.append(wire.SessionResponse.FromString(response))
+        await aborting.write(context, response)
+
+    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
+        stub: SliceServiceAsyncStub = SliceServiceStub(channel)
+        consumer, publisher = await RawSession.open(stub), await RawSession.open(stub)
+        await consumer.change(declare("q", "other"), bind("q", "k"))
+        await consumer.attach([b"q"])
+        monkeypatch.setattr(broker.write_turns, "turn", turn)
+        monkeypatch.setattr(session_stream, "write", write)
+        await publisher.write(wire.SessionRequest(change=wire.Change(steps=[publish("k", b"x")]).SerializeToString()))
+        (feed,) = broker.dispatcher.feeds.values()
+        (session,) = (attachment.session for attachment in feed.attachments.values())
+        async with asyncio.timeout(WAIT_S):
+            while not session.waiting:  # noqa: ASYNC110 - sessions tell nobody
+                await asyncio.sleep(0)
+            await asked.wait()
+        broker.dispatcher.detach(session, 1)
+        broker.dispatcher.attach(session, b"other", 1, 10, 1000)
+        assert not session.to_send, "the handle means another queue now"
+        may_write.set()
+        await publisher.read_until(lambda: 1 in publisher.answers)
+        await consumer.detach(1)
+        consumer.call.cancel()
+        publisher.call.cancel()
+    assert len(written) == 2 and all(response.answers for response in written), "the answers, and no empty response"
 
 
 async def test_a_large_fan_out_is_written_in_many_turns_of_the_loop(

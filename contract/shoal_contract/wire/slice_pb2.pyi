@@ -1317,7 +1317,8 @@ class Delivery(_message.Message):
     """The leader's time when the messages expire; 0: never."""
     nacks_taken: _builtins.int
     """The number of the last consumer of this session's nacks that was looked at before this was put on its way; 0: there
-    was none with a number. What it gave back and this brings was given again since. 0 in answers to Pull.
+    was none with a number. If nacks up to this number gave back a message that this brings, it brings it once more,
+    and not as it was before. 0 in answers to Pull.
     """
     @_builtins.property
     def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:

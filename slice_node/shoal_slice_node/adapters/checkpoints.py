@@ -20,7 +20,9 @@ from shoal_slice_node.adapters.limits import (
     CHECKPOINT_RETRY_MS,
     CHECKPOINT_RETRY_MS_MAX,
     DELTA_BYTES_MAX,
+    DELTA_FAILING_STALL_FACTOR,
     DELTA_FREEING_FACTOR,
+    DELTA_FROZEN_FACTOR,
     DELTA_STALL_FACTOR,
     DELTA_TROUBLE_FACTOR,
     IMPORT_STALL_FACTOR,
@@ -79,15 +81,15 @@ class Checkpoints:
             self._frozen.set()
 
     def throttle(self) -> asyncio.Future[None] | None:
-        """Returns a future to wait for before more changes are applied, if the checkpointer is far behind; else None.
-        While checkpoints fail, changes are refused long before, and what the node itself does goes on up to twice as
-        many: while it waits, nothing is answered."""
-        factor = 2 * DELTA_STALL_FACTOR if self.problem else DELTA_STALL_FACTOR
+        """Returns a future to wait for before more changes are applied, if the checkpointer is far behind; else
+        None."""
+        factor = DELTA_FAILING_STALL_FACTOR if self.problem else DELTA_STALL_FACTOR
         return self.next_end() if self._behind(factor) else None
 
     @property
     def trouble(self) -> str:
-        """Says that checkpoints fail, and why. "": they do not."""
+        """Says that checkpoints fail, and why. "": they do not. For a node that takes changes: whether it does is
+        asked first (`Broker.trouble`)."""
         return f"checkpoints fail, and are tried again; changes are still taken: {self.problem}" if self.problem else ""
 
     @property
@@ -102,7 +104,8 @@ class Checkpoints:
         return self._too_many(DELTA_FREEING_FACTOR)
 
     def _too_many(self, factor: int) -> str:
-        if self.problem and (self._behind(factor) or self._freezing.is_large(factor + 1, with_frozen=True)):
+        with_frozen = factor + DELTA_FROZEN_FACTOR
+        if self.problem and (self._behind(factor) or self._freezing.is_large(with_frozen, with_frozen=True)):
             waiting = self._store.delta_rows + self._store.frozen_rows
             return f"checkpoints fail, and {waiting} changes wait for one: {self.problem}"
         return ""

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
-from shoal_slice_node.adapters.limits import FEW_FRAMES, UNPARSED_FACTOR
+from shoal_slice_node.adapters.limits import SINGLE_FRAME_PARTS, UNPARSED_FACTOR
 
 
 class _Waiting(NamedTuple):
@@ -98,9 +98,9 @@ class FrameRoom:
                     turn.set_exception(error)
 
     def _bound(self) -> None:
-        """Fails frames while too much waits: the last one of the connection that has most bytes waiting, if it has
-        several frames or more than 1/FEW_FRAMES of what may wait; else the one that came last. So one frame that is a
-        little larger than those of others is not always the one that fails."""
+        """Fails frames while too much waits: the last one of the connection that has most bytes waiting; but the one
+        that came last, if that connection has little (SINGLE_FRAME_PARTS). So one frame that is a little larger than
+        those of others is not always the one that fails."""
         limit = UNPARSED_FACTOR * self._limit_bytes
         while self._waiting_bytes > limit and sum(map(len, self._lines.values())) > 1:
             error = ResourceExhausted(
@@ -110,7 +110,7 @@ class FrameRoom:
                 value=self._waiting_bytes,
             )
             failing = max(self._lines, key=self._waiting_of)
-            if len(self._lines[failing]) == 1 and self._waiting_of(failing) * FEW_FRAMES <= limit:
+            if len(self._lines[failing]) == 1 and self._waiting_of(failing) * SINGLE_FRAME_PARTS <= limit:
                 failing = next(reversed(self._lines))
             turn, _, waiting_bytes = self._lines[failing].pop()
             self._waiting_bytes -= waiting_bytes

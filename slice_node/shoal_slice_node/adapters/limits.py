@@ -134,20 +134,26 @@ PENDING_BYTES_DEFAULT: Final = 48 << 20
 """Bytes of frames and unary requests that are read and not yet applied, in all; used where no memory plan sets it."""
 
 SMALL_FRAME_BYTES: Final = 2048
+"""A frame of at most so many bytes may be small. Small frames have memory of their own beside that of all frames: 20
+publishers of 1,000 messages a frame made the small frames of others wait for seconds."""
+
 SMALL_FRAME_KEPT_BYTES: Final = 8 << 10
+"""A frame is small only if it takes no more than this once it is parsed."""
+
 SMALL_FRAMES_PART: Final = 8
+"""A connection may use what is free of the small frames' memory, divided by this. Where memory is least, and no other
+connection has small frames, this is enough for about two hundred publishes."""
+
 SMALL_FRAMES_BYTES_MIN: Final = 16 << 10
-"""What is a small frame, as it came and as parsed; and how much of them, as parsed, a connection may have beside the
-room of all frames: this part of what is free for small ones (some two hundred publishes where memory is least and
-nobody else has any), and at least so many bytes (some six). 20 publishers of 1,000 messages a frame made the small
-frames of others wait for seconds."""
+"""Each connection may use at least so much, which is enough for about six publishes."""
 
 UNPARSED_FACTOR: Final = 4
 """Large frames that were read wait for room before they are parsed. This many times that room may wait. If more waits,
 a session ends, since a client may open any number of sessions."""
 
-FEW_FRAMES: Final = 8
-"""Where too many large frames wait, and no connection has several or more than this part of them, the last one ends."""
+SINGLE_FRAME_PARTS: Final = 8
+"""A connection with a single large frame that waits has little if the frame takes no more than what may wait, divided
+by this. Where too much waits, and the connection with most of it has little, the frame that came last is refused."""
 
 SOURCE_PENDING_BYTES_MIN: Final = 64 << 10
 """Bytes that every source may have pending, however much others have. Below this its next frame is read."""
@@ -339,6 +345,10 @@ TAIL_BYTES_MAX: Final = 256 << 20
 DELTA_STALL_FACTOR: Final = 8
 """Applying waits while the checkpointer is still busy and the delta has this many times its maximum: bounds memory."""
 
+DELTA_FROZEN_FACTOR: Final = 1
+"""A running node has this many times the delta's maximum frozen, since it is frozen as soon as it reaches that. Where
+what is frozen is counted with the changes since, so much more may be there."""
+
 DELTA_TROUBLE_FACTOR: Final = 4
 """Changes are refused while checkpoints fail and the delta has this many times its maximum besides what is frozen:
 applying has not begun to wait then. A start may find as much in the journal, and freezes all of it: then they are
@@ -346,6 +356,15 @@ refused at once, so that restarts do not make it grow."""
 
 DELTA_FREEING_FACTOR: Final = 6
 """The same for changes that free room: a drop's rows wait for a checkpoint, too."""
+
+DELTA_FAILING_STALL_FACTOR: Final = 2 * DELTA_STALL_FACTOR
+"""Replaces DELTA_STALL_FACTOR while checkpoints fail: changes are refused by then, and what the node itself does goes
+on up to here, since nothing is answered while it waits."""
+
+DELTA_START_FACTOR: Final = DELTA_STALL_FACTOR + DELTA_FAILING_STALL_FACTOR
+"""A start whose checkpoint failed goes on until the delta beside what is frozen has this many times its maximum, and
+ends then. A running node cannot leave more in its journal: a start freezes DELTA_STALL_FACTOR at most, and
+DELTA_FAILING_STALL_FACTOR and a record may follow."""
 
 FOLLOWED_RECORDS: Final = 1_000
 """Records that are read from the journal at a time, to be applied by a follower."""
@@ -443,6 +462,11 @@ assert LARGE_ANSWER_BYTES < RESPONSE_BYTES_MAX
 assert IMPORT_CHUNKS_IN_FLIGHT < ANSWERS_KEPT_MAX
 assert IMPORT_STALL_CROWDED_S < IMPORT_STALL_S
 assert IMPORT_STALL_FACTOR < DELTA_STALL_FACTOR
+assert DELTA_FROZEN_FACTOR <= DELTA_TROUBLE_FACTOR < DELTA_FREEING_FACTOR < DELTA_STALL_FACTOR
+assert DELTA_STALL_FACTOR < DELTA_FAILING_STALL_FACTOR < DELTA_START_FACTOR
+assert SMALL_ANSWER_BYTES <= SMALL_ANSWERS_BYTES < LARGE_ANSWER_BYTES
+assert SMALL_FRAME_BYTES <= SMALL_FRAME_KEPT_BYTES <= SMALL_FRAMES_BYTES_MIN
+assert WRITE_COST_BYTES < WRITES_PER_TURN_BYTES
 assert UNARY_READ_CROWDED_S < UNARY_READ_S
 assert OPERATORS_CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX <= OPEN_FILES_RESERVE // 2
 assert 5 * RESETS_PER_RESPONSE_MAX + 10 * ACK_TIMEOUTS_PER_RESPONSE_MAX <= 200_000

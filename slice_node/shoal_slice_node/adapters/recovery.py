@@ -20,6 +20,7 @@ from shoal_slice_node.adapters.limits import (
     DELTA_BYTES_MAX,
     DELTA_ROWS_MAX,
     DELTA_STALL_FACTOR,
+    DELTA_START_FACTOR,
     LOOP_SLICE_MS,
     TAIL_BYTES_MAX,
     TAIL_OPERATIONS_MAX,
@@ -150,9 +151,8 @@ def _is_oversized(store: Store, freezing: Freezing) -> bool:
 
 async def _bound(store: Store, freezing: Freezing) -> None:
     """Writes what is frozen before the delta over it grows without bound: a journal may be longer than what a running
-    node takes, as one that is replayed without its store. What such a node took, frozen and since, and a record more,
-    is below the bound. Raises what the checkpoint raises."""
-    if store.freezing and freezing.is_large(3 * DELTA_STALL_FACTOR):
+    node takes, as one that is replayed without its store. Raises what the checkpoint raises."""
+    if store.freezing and freezing.is_large(DELTA_START_FACTOR):
         await store.checkpoint()
 
 

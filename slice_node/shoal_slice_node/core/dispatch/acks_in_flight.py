@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from shoal_slice_node.core.apply.effects import AckedByChange
 from shoal_slice_node.core.apply.records import Acked, Reason
@@ -20,6 +21,15 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.unsent import unsent, withdraw_unsent
 from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
+
+
+class NackTerms(NamedTuple):
+    """Says how messages are taken back. `delay_ms`: for how long they rest. `unseen`: no program was given them, so
+    they count no delivery, and do not rest. `unsent_too`: what was not sent yet comes back, too."""
+
+    delay_ms: int = 0
+    unseen: bool = False
+    unsent_too: bool = False
 
 
 @dataclass(slots=True)
@@ -114,21 +124,11 @@ class AcksInFlight:
         self._gathering[feed.queue_id] = feed
         self._registry.wake(feed)
 
-    def nack(
-        self,
-        attachment: Attachment,
-        key_id: bytes,
-        first: int,
-        to: int,
-        delay_ms: int,
-        unseen: bool = False,
-        copies: bool = False,
-    ) -> int:
-        """Takes back the offsets first <= o < to of this key, as far as this attachment has them out and was sent them.
-        `unseen`: no program was given them, so they count no delivery, and do not rest. `copies`: as far as they wait
-        to be sent once more, they come back, too. Returns what it cost, in stretches looked at. Raises
-        ResourceExhausted if no more messages can rest."""
+    def nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, terms: NackTerms) -> int:
+        """Takes back the offsets first <= o < to of this key, as far as this attachment has them out and was sent
+        them. Returns what it cost, in stretches looked at. Raises ResourceExhausted if no more messages can rest."""
         feed, registry = attachment.feed, self._registry
+        delay_ms, unseen, unsent_too = terms
         stream = feed.streams.get(key_id)
         if stream is None or first >= to:
             return 1
@@ -137,7 +137,7 @@ class AcksInFlight:
             if stretches:
                 registry.returns.check_rests(feed, attachment.session, stretches)
         looked_at = len(stream.out) + len(stream.returned or ())
-        if copies:
+        if unsent_too:
             parts = withdraw_unsent(registry, attachment, stream, first, to).pairs()
         else:
             not_sent = unsent(attachment, stream)

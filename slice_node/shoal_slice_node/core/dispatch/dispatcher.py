@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
+from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight, NackTerms
 from shoal_slice_node.core.dispatch.applying import Applying
 from shoal_slice_node.core.dispatch.attaching import Attaching, Begun
 from shoal_slice_node.core.dispatch.attachment import Attachment
@@ -116,18 +116,9 @@ class Dispatcher:
         """See AcksInFlight.ack."""
         return self.acks.ack(attachment, key_id, first, to)
 
-    def nack(
-        self,
-        attachment: Attachment,
-        key_id: bytes,
-        first: int,
-        to: int,
-        delay_ms: int,
-        unseen: bool = False,
-        copies: bool = False,
-    ) -> int:
+    def nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, terms: NackTerms) -> int:
         """See AcksInFlight.nack."""
-        return self.acks.nack(attachment, key_id, first, to, delay_ms, unseen, copies)
+        return self.acks.nack(attachment, key_id, first, to, terms)
 
     def stop(self, session: Session, handle: int) -> None:
         """Gives nothing more to a handle: also if its queue has no part here yet, and gets one later."""

@@ -349,16 +349,17 @@ class Registry:
 
     def give_run(self, stream: Stream, attachment: Attachment, parts: Sequence[ChunkPart]) -> int:
         """Puts whole chunks, given for the first time, on their way as `give` does, until the session has no room.
-        Returns how many."""
+        Returns how many. `give` must just have given the attachment the chunk before them: what leaves behind that one
+        also leaves behind all that waited when nacks were taken."""
         session, key_id, handle = attachment.session, stream.key_id, attachment.handle
-        assert handle is not None
-        waiting, number, barred = session.waiting, stream.parcel, session.nacks_taken.last_parcel
+        waiting, number = session.waiting, stream.parcel
+        assert handle is not None and number > session.nacks_taken.last_parcel
         given = held_bytes = 0
         for part in parts:
             if session.under_way_bytes + held_bytes >= session.room_bytes:
                 break
             parcel = waiting.get((key_id, part.low, part.to, 0, 0, 0))
-            if parcel is None or parcel.number < number or parcel.number <= barred:
+            if parcel is None or parcel.number < number:
                 self.shares.hold(session, held_bytes)
                 held_bytes = 0
                 stream.join_parcel(number)

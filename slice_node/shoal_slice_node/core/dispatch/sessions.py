@@ -270,7 +270,7 @@ class Session:
 
     # What waits for it.
 
-    def take_nacks(self, number: int) -> None:
+    def note_nacks_taken(self, number: int) -> None:
         """Notes that nacks up to this number were taken: parcels from now on tell it."""
         last = next(reversed(self.waiting.values())).number if self.waiting else 0
         self.nacks_taken.add(number, last)

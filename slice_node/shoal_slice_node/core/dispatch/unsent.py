@@ -82,8 +82,8 @@ def withdraw(attachment: Attachment, key_id: bytes, parcels: Sequence[tuple[Slot
 
 
 def withdraw_unsent(registry: Registry, attachment: Attachment, stream: Stream, first: int, to: int) -> Ranges:
-    """Takes an attachment out of what waits for its session of the offsets first <= o < to. Returns these offsets, with
-    all that it was not sent; it has some of them out still, which the caller takes back."""
+    """Takes an attachment out of what waits for its session of the offsets first <= o < to. Returns what the caller
+    is to take back, as far as the attachment has it out: these offsets, and all that was not sent to it."""
     session, key_id = attachment.session, stream.key_id
     if attachment.handle is not None and stream.parcel > session.sent_to:
         waiting = session.unsent(key_id, attachment.handle)

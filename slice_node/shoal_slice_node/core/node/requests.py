@@ -23,6 +23,7 @@ from shoal_slice_node.core.checking.session_frames import (
     check_nacks,
     count_acks,
 )
+from shoal_slice_node.core.dispatch.acks_in_flight import NackTerms
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.exclusive import consumed_elsewhere
 from shoal_slice_node.core.dispatch.feeds import Feed
@@ -172,12 +173,12 @@ def take_nacks(
     """
     messages = list(nacks.messages)
     delay_ms = check_nacks(nacks, everyone)
-    unseen, numbered = nacks.unseen, nacks.number > 0
+    terms = NackTerms(delay_ms, nacks.unseen, unsent_too=nacks.number > 0)
     stop = list(nacks.stop)
     looks = count_acks(messages) + len(stop)
 
     def nack(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
-        return node.dispatcher.nack(attachment, key_id, first, to, delay_ms, unseen, copies=numbered)
+        return node.dispatcher.nack(attachment, key_id, first, to, terms)
 
     work = _named_messages(node, session, messages, everyone, nack, None, stop, nacks.number)
     _settle(node, source, work, looks, done)
@@ -216,7 +217,7 @@ def _named_messages(
         nonlocal number
         if number and consumers:
             number += consumers
-            session.take_nacks(number - 1)
+            session.note_nacks_taken(number - 1)
 
     left = ACKED_PER_STEP
     named: list[tuple[wire.Ack, bytes]] = []
