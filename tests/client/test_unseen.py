@@ -263,21 +263,23 @@ async def test_an_ack_that_came_too_late_for_a_queue_that_is_consumed_on_fails_n
     assert (await broker.describe(queue)).messages == 1
 
 
-@pytest.mark.parametrize("drains", [False, True])
-async def test_an_ack_that_came_too_late_for_a_queue_that_was_stopped_is_told(broker: Broker, drains: bool) -> None:
+@pytest.mark.parametrize("ends", ["stop", "drain", "detach"])
+async def test_an_ack_that_came_too_late_for_a_queue_that_was_stopped_is_told(broker: Broker, ends: str) -> None:
     """The slice had taken the message back. It could not come again here, and be acked again."""
     queue = await with_jobs(broker, 2, options=QueueOptions(ack_timeout_ms=200))
     async with asyncio.timeout(WAIT_S), broker.consume(queue) as inbox:
         late, prompt = await take(inbox, 2)
         ending: asyncio.Future[None] | None = None
-        if drains:
+        if ends == "drain":
             ending = asyncio.ensure_future(inbox.drain())
-        else:
+        elif ends == "stop":
             inbox.stop(queue)
         await prompt.ack()
         async with broker.consume(queue) as other:
             assert [message.body for message in await take(other, 1)] == [late.body]
             await late.ack()
+            if ends == "detach":
+                await inbox.detach(queue)
             with pytest.raises(shoal.Unavailable, match="acks of up to 1 messages had no effect at slice"):
                 await (ending or inbox.flush())
     assert (await broker.describe(queue)).messages == 1
