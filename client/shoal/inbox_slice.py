@@ -217,6 +217,8 @@ class InboxSlice(Consumer):
             self.attachments.ended(handle)
             if self.repeats is not None:
                 self.repeats.leave([handle])
+            if self.handed_out is not None:
+                self.handed_out.leave([handle])
             self._on_ended(self.session.slice_name, handle, error)
 
     async def _deliver(self, item: wire.Delivery) -> None:
