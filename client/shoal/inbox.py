@@ -170,7 +170,7 @@ class Inbox:
     def _handed_out(self, message: Message) -> None:
         self._last = message
         if not self._drop_repeats:
-            message.hand_out()
+            message.note_handed_out()
 
     async def _give_turn(self) -> None:
         """Lets other tasks run now and then, also where messages are at hand all the time."""
@@ -197,7 +197,7 @@ class Inbox:
             delivery = self._take() if self._has_some else None
             if delivery is not None:
                 if not self._drop_repeats:
-                    delivery.hand_out()
+                    delivery.note_handed_out()
                 yield delivery
 
     async def attach(self, *queues: Name, deadline_s: float | None = None) -> None:

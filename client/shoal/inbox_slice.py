@@ -21,8 +21,9 @@ from shoal.core.offset_ranges import Ranges
 from shoal.core.recent_bytes import RecentBytes
 from shoal.core.refusals import acks_late, deadline_exceeded
 from shoal.core.repeats import Part, Repeats
+from shoal.core.returning import NackPlace
 from shoal.dropped_queues import DroppedQueues
-from shoal.eras import Era, Turn
+from shoal.eras import Era
 from shoal.gaps import GapNews
 from shoal.held_back import Came, HeldBack
 from shoal.inbox_delivery import InboxDelivery
@@ -326,7 +327,7 @@ class InboxSlice(Consumer):
                 for one, other in self.repeats.nack(key, low, high, handle, now):
                     self.nacks.add(key, one, other, (handle,), delay_ms)
 
-    def hand_out(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+    def note_handed_out(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         """Notes that the program has these offsets, where that is not known otherwise."""
         if self.handed_out is not None and era.stream == self._era.stream:
             now_s = asyncio.get_running_loop().time()
@@ -350,14 +351,16 @@ class InboxSlice(Consumer):
             for low, high in self._forget(era, key, first, end, handle):
                 self.nacks.add(key, low, high, (handle,), None)
 
-    def return_for(self, era: Era, key: bytes, first: int, end: int, handle: int) -> Iterator[tuple[int, int, Turn]]:
-        """Gives back as `give_back` does. Yields ranges, each with the nack that gives it back; none where the slice is
-        of an older version: then order may break."""
+    def give_back_numbered(
+        self, era: Era, key: bytes, first: int, end: int, handle: int
+    ) -> list[tuple[int, int, NackPlace]]:
+        """Gives back as `give_back` does. Returns ranges, each with the place of the nack that gives it back; none if
+        the slice is of an older version: then order may break."""
         if not self.attachments.numbers_nacks:
             self.give_back(era, key, first, end, (handle,))
-            return
-        for low, high in self._forget(era, key, first, end, handle):
-            yield low, high, (self._era.stream, self.nacks.add_numbered(key, low, high, handle))
+            return []
+        ranges, stream = self._forget(era, key, first, end, handle), self._era.stream
+        return [(low, high, (stream, self.nacks.add_numbered(key, low, high, handle))) for low, high in ranges]
 
     def forget_copy(self, era: Era, key: bytes, first: int, end: int, handle: int) -> None:
         """Takes in that messages came, and are given again by an earlier nack."""

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import shoal
 from shoal import Broker, QueueOptions
-from shoal.eras import Era, Turn
+from shoal.core.returning import NackPlace
+from shoal.eras import Era
 from shoal.gaps import Gap, GapNews
 from shoal.inbox_buffer import InboxBuffer
 from shoal.inbox_delivery import InboxDelivery
@@ -160,9 +161,11 @@ async def test_what_waits_for_room_in_the_buffer_is_as_old_as_when_it_came() -> 
     given_back: list[int] = []
 
     class Part:
-        def return_for(self, _: Era, key: bytes, first: int, end: int, handle: int) -> Iterator[tuple[int, int, Turn]]:
+        def give_back_numbered(
+            self, _: Era, key: bytes, first: int, end: int, handle: int
+        ) -> list[tuple[int, int, NackPlace]]:
             given_back.append(first)
-            yield first, end, (1, 1)
+            return [(first, end, (1, 1))]
 
     era = Era(Part(), 1, 1)  # type: ignore[arg-type] # Nothing else of it is called.
     both = [wire.Delivery(key=b"k", first=offset, low=offset, to=offset + 1) for offset in (1, 2)]
