@@ -71,7 +71,7 @@ class Attachments:
     ) -> None:
         self.absent: set[int] = set()
         """Handles whose queue had no part here when attached."""
-        self.numbers_nacks = False
+        self.tells_nacks_taken = False
         """True if the slice tells which numbered nacks it had looked at."""
         self.unconfirmed: set[int] = set()
         """Handles attached on an earlier stream and not yet on this one: the life of their queue is not known."""
@@ -180,7 +180,7 @@ class Attachments:
         for left in (self._unanswered, self.absent, self.unconfirmed):
             left.difference_update(handles)
         self.absent.update(handle for handle in answer.absent if handle in self._queues)
-        self.numbers_nacks = answer.numbers_nacks
+        self.tells_nacks_taken = answer.tells_nacks_taken
         if len(answer.lives) == len(handles):  # A slice of an older version sends no lives.
             self._learn(handles, answer.lives)
         if answer.ack_timeouts_ms:

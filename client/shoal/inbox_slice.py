@@ -356,7 +356,7 @@ class InboxSlice(Consumer):
     ) -> list[tuple[int, int, NackPlace]]:
         """Gives back as `give_back` does. Returns ranges, each with the place of the nack that gives it back; none if
         the slice is of an older version: then order may break."""
-        if not self.attachments.numbers_nacks:
+        if not self.attachments.tells_nacks_taken:
             self.give_back(era, key, first, end, (handle,))
             return []
         ranges, stream = self._forget(era, key, first, end, handle), self._era.stream

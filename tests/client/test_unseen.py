@@ -231,12 +231,12 @@ async def test_jobs_that_were_given_back_are_handed_out_before_those_behind_them
     assert offsets == sorted(offsets)
 
 
-async def test_at_a_slice_that_does_not_number_nacks_a_full_inbox_goes_on(
+async def test_at_a_slice_that_does_not_tell_nacks_taken_a_full_inbox_goes_on(
     cluster: FakeCluster, fake_broker: Broker
 ) -> None:
     """One of an older version. The messages that came again were taken for copies of before."""
     queue = cluster.queue_with_home("s01")
-    cluster.slices["s01"].numbers_nacks = False
+    cluster.slices["s01"].tells_nacks_taken = False
     await fake_broker.declare(queue, QueueOptions(ack_timeout_ms=400))
     for number in range(40):
         await fake_broker.publish("@" + queue, b"%d " % number + bytes(3000))
