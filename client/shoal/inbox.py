@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from types import TracebackType
 
 from shoal.attach_calls import AttachCalls, Detaching
@@ -319,11 +320,12 @@ class Inbox:
         return DeadlineExceeded(f"drain of an inbox: {what}", subject="inbox", value=many)
 
     def _unacked(self) -> Iterator[int]:
-        for part in self._slices.values():
+        for name, part in self._slices.items():
             if part.repeats is not None:
                 yield from part.repeats.unanswered(self._queues)
             elif part.handed_out is not None:
-                yield from part.handed_out.unsettled(self._waits.timeouts_s, asyncio.get_running_loop().time())
+                now_s = asyncio.get_running_loop().time()
+                yield from part.handed_out.unsettled(self._waits.timeouts_s(name), now_s)
 
     async def _flush(self, deadline: float) -> None:
         parts = list(self._slices.values())
@@ -474,7 +476,7 @@ class Inbox:
                     self._buffer.changed.set,
                     self._dropped,
                     self._lost.ended,
-                    self._waits.learn,
+                    partial(self._waits.learn, name),
                 )
                 if self._draining:
                     self._slices[name].stop_all()

@@ -70,6 +70,7 @@ class InboxSlice(Consumer):
         self.draining = False
         """True if what is new is given back."""
         self._dropped = dropped
+        self._on_ack_timeouts = on_ack_timeouts
         self._on_ended = on_ended
         self._telling = routing.telling
         self._queues = queues
@@ -284,6 +285,7 @@ class InboxSlice(Consumer):
             _log.info("%d more queues were dropped", len(dropped) - QUEUES_TOLD_MAX)
         self._era = Era(self, self._era.number + 1, self._era.stream)
         self._ended_in.update(dict.fromkeys(handles, self._era.number))
+        self._on_ack_timeouts(dict.fromkeys(handles, 0))  # Those of the next lives are told behind this.
         self.acks.forget(handles)
         if self.repeats is not None:
             self.repeats.forget(handles)

@@ -202,6 +202,21 @@ async def test_an_ack_timeout_is_learned_when_a_queue_is_declared_anew(broker: B
     assert done == list(range(16)) and (await broker.describe(queue)).messages == 0
 
 
+async def test_an_ack_timeout_is_forgotten_when_a_queue_is_declared_anew_without_one(broker: Broker) -> None:
+    """A drain passed over work under way, as the slice would have taken it back in the queue's life before."""
+    queue, other = await with_jobs(broker, 0, QueueOptions(ack_timeout_ms=200)), await with_jobs(broker, 0)
+    async with asyncio.timeout(WAIT_S), broker.consume([queue, other], drop_repeats=False) as inbox:
+        await broker.drop(queue)
+        await broker.declare(queue)
+        await broker.send(queue, b"long")
+        message = await inbox.get()
+        drained = asyncio.ensure_future(inbox.drain())
+        assert not (await asyncio.wait([drained], timeout=0.6))[0]
+        await message.ack()
+        await drained
+    assert (await broker.describe(queue)).messages == 0
+
+
 async def test_gaps_that_were_not_taken_are_told_at_a_close(broker: Broker) -> None:
     queue, key = fresh("queue"), fresh("key")
     await broker.configure(key, shoal.KeyOptions(capacity_messages=2, policy="drop_oldest"))

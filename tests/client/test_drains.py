@@ -163,7 +163,9 @@ async def test_a_drain_does_not_wait_for_what_is_settled(settled: str) -> None:
             elif settled == "left":
                 await inbox.detach("queue")
             elif settled == "timed out":
-                inbox._waits.learn({inbox._last_handle: 100})  # What its attach would have told.
+                inbox._waits.learn(
+                    cluster.owner_of("key").name, {inbox._last_handle: 100}
+                )  # What its attach would have told.
                 inbox.stop("queue")
             elif settled == "away":  # Others may get it meanwhile, and it may never come again here.
                 cluster.owner_of("key").go_away()
@@ -276,10 +278,15 @@ def test_what_an_inbox_knows_of_what_was_handed_out_is_bounded(monkeypatch: pyte
 async def test_work_is_under_way_until_the_whole_ack_timeout_of_its_queue_is_over() -> None:
     """What waits in the inbox is given back after half of it."""
     handed_out, waits = HandedOut(), LongWaits(InboxBuffer({}, 1 << 20), lambda: None)
-    waits.learn({1: 4000})
+    waits.learn("s01", {1: 4000})
     waits.close()
     handed_out.add(b"k", 5, 7, (1,), 10.0)
-    assert [sum(handed_out.unsettled(waits.timeouts_s, now_s)) for now_s in (10.0, 12.1, 13.9, 14.1)] == [2, 2, 2, 0]
+    assert [sum(handed_out.unsettled(waits.timeouts_s("s01"), now_s)) for now_s in (10.0, 12.1, 13.9, 14.1)] == [
+        2,
+        2,
+        2,
+        0,
+    ]
 
 
 def test_what_was_handed_out_is_known_exactly_below_its_bounds() -> None:

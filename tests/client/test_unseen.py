@@ -317,5 +317,19 @@ async def test_a_detach_beside_an_attach_that_is_not_written_breaks_nothing(brok
 def test_an_attach_that_was_given_up_breaks_nothing() -> None:
     """The slice tells the ack timeouts of queues that have left the inbox meanwhile."""
     waits = LongWaits(InboxBuffer({}, 1 << 20), lambda: None)
-    waits.learn({})
+    waits.learn("s01", {})
+    waits.close()
+
+
+async def test_messages_wait_as_long_as_every_slice_of_their_queue_allows() -> None:
+    """A queue was declared anew: its home tells the new ack timeout, and another slice the old one until it hears."""
+    waits = LongWaits(InboxBuffer({}, 1 << 20), lambda: None)
+    waits.learn("s01", {1: 400, 2: 600})
+    waits.learn("s02", {1: 400})
+    waits.learn("s01", {1: 4000})
+    assert waits.timeouts_s("s01") == {1: 4.0, 2: 0.6} and waits._waits_s == {1: 0.2, 2: 0.3}
+    waits.learn("s02", {1: 0, 3: 0})
+    assert waits.timeouts_s("s02") == {} and waits._waits_s == {1: 2.0, 2: 0.3}
+    waits.leave([1, 7])
+    assert waits.timeouts_s("s01") == {2: 0.6} and waits._waits_s == {2: 0.3}
     waits.close()

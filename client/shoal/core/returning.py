@@ -52,12 +52,13 @@ class Returning:
             self._lowest.popleft()
 
     def is_behind(self, end: int) -> bool:
-        """Returns whether what ends before this offset has something before it that is on its way back, or is it."""
+        """Returns whether something below the offset `end` is on its way back. A message that ends there is behind it,
+        or is the same."""
         return bool(self._lowest) and self._lowest[0][0] < end
 
     def has(self, first: int, end: int) -> bool:
-        """Returns whether all offsets first <= offset < end are on their way back: copies that come now are of before,
-        and the slice gives them again."""
+        """Returns whether all offsets first <= offset < end are on their way back. A copy of them that comes now left
+        the slice before it had their nack, which brings them again."""
         while first < end:
             piece = self._pieces.get(first)
             if piece is None:
