@@ -320,12 +320,9 @@ class Inbox:
         return DeadlineExceeded(f"drain of an inbox: {what}", subject="inbox", value=many)
 
     def _unacked(self) -> Iterator[int]:
+        now_s = asyncio.get_running_loop().time()
         for name, part in self._slices.items():
-            if part.repeats is not None:
-                yield from part.repeats.unanswered(self._queues)
-            elif part.handed_out is not None:
-                now_s = asyncio.get_running_loop().time()
-                yield from part.handed_out.unsettled(self._waits.timeouts_s(name), now_s)
+            yield from part.rule.unsettled(self._queues, partial(self._waits.timeouts_s, name), now_s)
 
     async def _flush(self, deadline: float) -> None:
         parts = list(self._slices.values())
