@@ -146,7 +146,7 @@ async def test_a_drain_hands_out_the_rest_of_a_delivery(drop_repeats: bool) -> N
         assert len(got) == 10
 
 
-@pytest.mark.parametrize("settled", ["acked", "nacked", "given back", "left", "lost", "away", "timed out"])
+@pytest.mark.parametrize("settled", ["acked", "nacked", "given back", "left", "dropped", "lost", "away", "timed out"])
 async def test_a_drain_does_not_wait_for_what_is_settled(settled: str) -> None:
     cluster = FakeCluster()
     async with asyncio.timeout(WAIT_S), cluster.connect() as broker:
@@ -162,6 +162,8 @@ async def test_a_drain_does_not_wait_for_what_is_settled(settled: str) -> None:
                 message.give_back()
             elif settled == "left":
                 await inbox.detach("queue")
+            elif settled == "dropped":
+                await broker.drop("queue")
             elif settled == "timed out":
                 inbox._waits.learn(
                     cluster.owner_of("key").name, {inbox._last_handle: 100}
