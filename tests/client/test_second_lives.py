@@ -108,6 +108,8 @@ async def test_what_was_not_taken_of_the_first_life_gives_back_nothing_of_the_se
             await inbox.get(timeout=0.1)  # It is the program's.
         await message.ack()
         await inbox.flush()
+        earlier.note_handed_out()
+        assert not any(inbox._unacked()), "a drain does not wait for what is gone"
     assert (await fake_broker.describe(queue)).messages == 0
 
 
