@@ -40,6 +40,26 @@ def test_component_has_a_design_document(component: str) -> None:
     assert words <= DESIGN_WORDS_MAX, f"{component}/DESIGN.md has {words} words; the limit is {DESIGN_WORDS_MAX}"
 
 
+def unnamed_modules(text: str) -> list[str]:
+    """Modules of the client that a text does not name, besides those of `testing`. `*_verbs.py` names several."""
+    folder = ROOT / "client" / "shoal"
+    names = set(re.findall(r"[\w*]+\.py", text))
+    modules = (path for path in folder.rglob("*.py") if path.name != "__init__.py")
+    modules = (path for path in modules if path.relative_to(folder).parts[0] != "testing")
+    return sorted(path.name for path in modules if not any(path.match(name) for name in names))
+
+
+def test_the_clients_design_names_each_of_its_modules() -> None:
+    text = (ROOT / "client" / "DESIGN.md").read_text(encoding="utf-8")
+    assert unnamed_modules(text) == []
+    assert unnamed_modules(text.replace("returning.py", "").replace("*_verbs.py", "")) == [
+        "binding_verbs.py",
+        "publish_verbs.py",
+        "queue_verbs.py",
+        "returning.py",
+    ]
+
+
 @pytest.mark.parametrize("document", documents(), ids=str)
 def test_files_that_a_document_cites_exist(document: Path) -> None:
     """By its path in the repository, or the end of it."""

@@ -24,8 +24,8 @@ class AckSender:
     `on_answered`: called with acks that the slice has durably. `on_error`: called when the slice refuses acks and
     repeating them would not help. Acks that it has no room for are sent again. `of_stream`: the acks name handles, and
     `stream_ended` returns those that a lost stream left unanswered; otherwise these are sent again on the next stream.
-    `asks`: says whether it matters if an ack came too late to have an effect; `on_lacking` has at most how many such
-    messages there are, for each consumer.
+    `asks`: says whether it matters if an ack came too late to have an effect. `on_lacking`: called with the number of
+    such messages for each consumer; there may be fewer.
     """
 
     def __init__(

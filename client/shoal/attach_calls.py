@@ -27,8 +27,8 @@ class Detaching:
         """Done when an attach may follow: the detaches are on their way, or the call has ended."""
 
     def sent(self, slices_left: int = 0) -> None:
-        """Notes that the detaches are on their way at all slices but so many. If none is left, attaches that are sent
-        from now on come behind them."""
+        """Notes that detaches are on their way. `slices_left`: the number of slices to which none was sent yet; if it
+        is 0, attaches that are sent from now on come behind the detaches."""
         if not slices_left and not self.done.done():
             self.done.set_result(None)
 

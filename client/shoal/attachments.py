@@ -17,9 +17,10 @@ _log = logging.getLogger("shoal")
 
 
 class AttachFrame(Frame):
-    """Attaches the queues that are still to be attached when it is sent, but for those that were asked for behind a
-    detach that follows it: it may be of the same queue, and a slice refuses a queue that the session has. `detaches`:
-    the number of detaches before it. Ends with its stream: the next one begins with new frames."""
+    """Attaches the queues that are still to be attached when it is sent. If a detach follows this frame, queues that
+    were asked for after that detach are left out: one of them may be the queue that is detached, and a slice refuses a
+    queue that the session has. `detaches`: the number of detaches before this frame. It ends with its stream: the next
+    one begins with new frames."""
 
     __slots__ = ("_detaches", "_handles", "_owner", "cost_bytes")
 
@@ -52,10 +53,10 @@ class Attachments:
     """Attaches an inbox's queues at one slice. `queues`: the inbox's own dictionary, handle -> queue.
 
     `send`: puts a frame on the open stream. `on_refused`: called when the slice refuses attaches and repeating them
-    would not help. `on_lives_ended`: called with handles of whose queues another life may have begun here since they
-    were last attached, and with those of them that had a part here: these were dropped. `on_ack_timeouts`: called with
-    the ack timeouts of queues, in milliseconds, by handle. `on_attached_again`: called with handles whose attach was
-    sent once more on the same stream.
+    would not help. `on_lives_ended`: called with two lists of handles. The queues of the first may have begun another
+    life here since they were last attached. The second has those of the first that had a part here: these queues were
+    dropped. `on_ack_timeouts`: called with the ack timeouts of queues here, in milliseconds, by handle; 0: there is
+    none. `on_attached_again`: called with handles whose attach was sent once more on the same stream.
     """
 
     def __init__(
@@ -71,7 +72,7 @@ class Attachments:
     ) -> None:
         self.absent: set[int] = set()
         """Handles whose queue had no part here when attached."""
-        self.numbers_nacks = False
+        self.tells_nacks_taken = False
         """True if the slice tells which numbered nacks it had looked at."""
         self.unconfirmed: set[int] = set()
         """Handles attached on an earlier stream and not yet on this one: the life of their queue is not known."""
@@ -180,17 +181,16 @@ class Attachments:
         for left in (self._unanswered, self.absent, self.unconfirmed):
             left.difference_update(handles)
         self.absent.update(handle for handle in answer.absent if handle in self._queues)
-        self.numbers_nacks = answer.numbers_nacks
+        self.tells_nacks_taken = answer.tells_nacks_taken
         if len(answer.lives) == len(handles):  # A slice of an older version sends no lives.
             self._learn(handles, answer.lives)
-        if answer.ack_timeouts_ms:
-            self.learn_ack_timeouts(handles, answer.ack_timeouts_ms)
+        self.learn_ack_timeouts(handles, answer.ack_timeouts_ms or [0] * len(handles))
         self.changed.set()
 
     def learn_ack_timeouts(self, handles: Iterable[int], timeouts_ms: Iterable[int]) -> None:
         """Reports the ack timeouts of queues, in milliseconds; 0: there is none."""
         timeouts = zip(handles, timeouts_ms, strict=True)
-        self._on_ack_timeouts({handle: ms for handle, ms in timeouts if ms and handle in self._queues})
+        self._on_ack_timeouts({handle: ms for handle, ms in timeouts if handle in self._queues})
 
     def refused(self, handles: Sequence[int], error: ShoalError) -> None:
         """Ends a frame that was refused as a whole. If the slice has no room, tries again later. If the outcome is

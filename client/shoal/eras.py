@@ -5,13 +5,11 @@ Not here: what becomes of an ack of an earlier era (inbox_slice.py).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Protocol
 
+from shoal.core.returning import NackPlace
 from shoal.messages import Delivery
-
-Turn = tuple[int, int]
-"""The number of a stream, and that of a nack on it (`Nacks.number` of the contract): they grow."""
 
 
 class _Part(Protocol):
@@ -25,11 +23,11 @@ class _Part(Protocol):
 
     def queue_of(self, consumer: int | bytes) -> bytes: ...
 
-    def hand_out(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None: ...
+    def note_handed_out(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None: ...
 
-    def return_for(
+    def give_back_numbered(
         self, era: Era, key: bytes, first: int, end: int, handle: int
-    ) -> Iterator[tuple[int, int, Turn]]: ...
+    ) -> list[tuple[int, int, NackPlace]]: ...
 
     def forget_copy(self, era: Era, key: bytes, first: int, end: int, handle: int) -> None: ...
 
@@ -58,14 +56,14 @@ class Era:
         """Gives back what the program was not handed out, also of handles that are being detached."""
         self._part.give_back(self, delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
 
-    def hand_out(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+    def note_handed_out(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         """Notes that the program has these offsets, for an inbox that is to know."""
-        self._part.hand_out(self, key, first, end, handles)
+        self._part.note_handed_out(self, key, first, end, handles)
 
-    def return_for(self, delivery: Delivery, handle: int) -> Iterator[tuple[int, int, Turn]]:
-        """Gives a delivery back for one handle. Yields ranges of it, first <= offset < end, each with the nack that
-        gives it back."""
-        return self._part.return_for(self, delivery.key_bytes, delivery.first, delivery.end, handle)
+    def give_back_numbered(self, delivery: Delivery, handle: int) -> list[tuple[int, int, NackPlace]]:
+        """Gives a delivery back for one handle. Returns ranges of it, first <= offset < end, each with the place of the
+        nack that gives it back."""
+        return self._part.give_back_numbered(self, delivery.key_bytes, delivery.first, delivery.end, handle)
 
     def forget_copy(self, delivery: Delivery, handle: int) -> None:
         """Takes in that a delivery came for one handle, and is given again by an earlier nack."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from types import TracebackType
 
 from shoal.attach_calls import AttachCalls, Detaching
@@ -170,7 +171,7 @@ class Inbox:
     def _handed_out(self, message: Message) -> None:
         self._last = message
         if not self._drop_repeats:
-            message.hand_out()
+            message.note_handed_out()
 
     async def _give_turn(self) -> None:
         """Lets other tasks run now and then, also where messages are at hand all the time."""
@@ -197,7 +198,7 @@ class Inbox:
             delivery = self._take() if self._has_some else None
             if delivery is not None:
                 if not self._drop_repeats:
-                    delivery.hand_out()
+                    delivery.note_handed_out()
                 yield delivery
 
     async def attach(self, *queues: Name, deadline_s: float | None = None) -> None:
@@ -319,11 +320,9 @@ class Inbox:
         return DeadlineExceeded(f"drain of an inbox: {what}", subject="inbox", value=many)
 
     def _unacked(self) -> Iterator[int]:
-        for part in self._slices.values():
-            if part.repeats is not None:
-                yield from part.repeats.unanswered(self._queues)
-            elif part.handed_out is not None:
-                yield from part.handed_out.unsettled(self._waits.timeouts_s, asyncio.get_running_loop().time())
+        now_s = asyncio.get_running_loop().time()
+        for name, part in self._slices.items():
+            yield from part.rule.unsettled(self._queues, partial(self._waits.timeouts_s, name), now_s)
 
     async def _flush(self, deadline: float) -> None:
         parts = list(self._slices.values())
@@ -474,7 +473,7 @@ class Inbox:
                     self._buffer.changed.set,
                     self._dropped,
                     self._lost.ended,
-                    self._waits.learn,
+                    partial(self._waits.learn, name),
                 )
                 if self._draining:
                     self._slices[name].stop_all()

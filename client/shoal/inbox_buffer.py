@@ -71,7 +71,7 @@ class InboxBuffer:
             self._give_back(delivery)
             return
         left = self._of_attached(delivery) if self._any_left else delivery
-        if left is None or not self._is_in_order(left):
+        if left is None or not self._keep_in_order(left):
             return
         size_bytes = left.size_bytes
         self._deliveries.append((left, size_bytes, came_s))
@@ -138,7 +138,7 @@ class InboxBuffer:
                 kept.append(held)
                 continue
             given.update((one, key) for one in old)
-            self._return_for(delivery, old)
+            self._give_back_numbered(delivery, old)
             self.bytes -= size_bytes
             if delivery.handles:
                 kept.append((delivery, delivery.size_bytes, came_s))
@@ -149,9 +149,9 @@ class InboxBuffer:
             del self._returning[pair]
         self._room.set()
 
-    def _is_in_order(self, delivery: Delivery | GapNews) -> bool:
-        """Gives back what is behind messages that went back, and was on its way by then. Returns whether anything is
-        left."""
+    def _keep_in_order(self, delivery: Delivery | GapNews) -> bool:
+        """Takes out of a delivery what was on its way when messages before it went back: that goes back, too, and a
+        copy of what went back is dropped. Returns whether anything is left."""
         if not self._returning or not isinstance(delivery, InboxDelivery):
             return True
         behind: set[int] = set()
@@ -161,7 +161,7 @@ class InboxBuffer:
             returning = self._returning.get(pair)
             if returning is None:
                 continue
-            returning.taken(delivery.turn)
+            returning.taken(delivery.nacks_taken)
             if not returning:
                 del self._returning[pair]
             elif returning.is_behind(delivery.end):
@@ -169,16 +169,16 @@ class InboxBuffer:
         if copies:
             delivery.forget_copy(copies)
         if behind:
-            self._return_for(delivery, behind)
+            self._give_back_numbered(delivery, behind)
         return bool(delivery.handles)
 
-    def _return_for(self, delivery: InboxDelivery, handles: Container[int]) -> None:
+    def _give_back_numbered(self, delivery: InboxDelivery, handles: Container[int]) -> None:
         """Gives a delivery back for these handles, and notes that it is on its way."""
-        for handle, first, end, turn in delivery.return_for(handles):
+        for handle, first, end, place in delivery.give_back_numbered(handles):
             pair = handle, delivery.key_bytes
             returning = self._returning.pop(pair, None) or Returning()
             self._returning[pair] = returning  # The newest is the last.
-            returning.add(first, end, turn)
+            returning.add(first, end, place)
 
     async def give_all_back(self) -> None:
         """Gives everything back. Lets other tasks run now and then."""

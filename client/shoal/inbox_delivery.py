@@ -2,38 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Sequence
 
-from shoal.eras import Era, Turn
+from shoal.core.returning import NackPlace
+from shoal.eras import Era
 from shoal.messages import Delivery
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 
 
 class InboxDelivery(Delivery):
-    """Is a delivery of one era. `turn`: the last nack that the slice had looked at before it was put on its way."""
+    """Is a delivery of one era. `nacks_taken`: the place of the last nack that the slice had looked at
+    before it was put on its way."""
 
-    __slots__ = ("_era", "turn")
+    __slots__ = ("_era", "nacks_taken")
 
     def __init__(
         self, item: wire.Delivery, first: int, end: int, chunk: Chunk, handles: Sequence[int], era: Era
     ) -> None:
         super().__init__(item, first, end, chunk, handles, era)
         self._era = era
-        self.turn: Turn = era.stream, item.nacks_taken
+        self.nacks_taken: NackPlace = era.stream, item.nacks_taken
 
-    def hand_out(self, consumers: Sequence[int | bytes] | None = None, offset: int | None = None) -> None:
-        """Notes that the program has these messages, if the inbox is to know."""
+    def note_handed_out(self, consumers: Sequence[int | bytes] | None = None, offset: int | None = None) -> None:
+        """Notes that the program has these messages: its inbox is to know."""
         first, end = (self.first, self.end) if offset is None else (offset, offset + 1)
         handles: Sequence[int] = self.handles if consumers is None else consumers  # type: ignore[assignment] # handles
-        self._era.hand_out(self.key_bytes, first, end, handles)
+        self._era.note_handed_out(self.key_bytes, first, end, handles)
 
-    def return_for(self, handles: Container[int]) -> Iterator[tuple[int, int, int, Turn]]:
-        """Takes handles out, and gives back what they would have got. Yields each, with ranges, first <= offset < end,
-        and the nack that gives each back."""
-        for handle in self._take_out(handles):
-            for first, end, turn in self._era.return_for(self, handle):
-                yield handle, first, end, turn
+    def give_back_numbered(self, handles: Container[int]) -> list[tuple[int, int, int, NackPlace]]:
+        """Takes handles out, and gives back what they would have got. Returns each handle with ranges,
+        first <= offset < end, and the place of the nack that gives each back."""
+        return [
+            (handle, first, end, place)
+            for handle in self._take_out(handles)
+            for first, end, place in self._era.give_back_numbered(self, handle)
+        ]
 
     def forget_copy(self, handles: Container[int]) -> None:
         """Takes handles out that are given this again, as they gave back a copy of it."""

@@ -1,5 +1,6 @@
 """Consumes at one slice for an inbox: the session, its deliveries, its acks. It is not the session that carries
-requests: a full inbox stops reading. Not here: attached queues (attachments.py), what was handed out (core/repeats.py).
+requests: a full inbox stops reading. Not here: attached queues (attachments.py), what comes a second time
+(core/repeat_rules.py).
 Long because acks, nacks and what is given back follow the same rules for eras and lives, which stand side by side.
 """
 
@@ -14,15 +15,16 @@ from shoal.ack_sender import AckSender
 from shoal.attachments import Attachments
 from shoal.consumer import Consumer
 from shoal.core.ack_errors import AckErrors
-from shoal.core.acks import Acked, not_acked, without_consumers
+from shoal.core.acks import Acked, without_consumers
 from shoal.core.frames import Frame
-from shoal.core.handed_out import HandedOut
 from shoal.core.offset_ranges import Ranges
 from shoal.core.recent_bytes import RecentBytes
 from shoal.core.refusals import acks_late, deadline_exceeded
-from shoal.core.repeats import Part, Repeats
+from shoal.core.repeat_rules import DropRepeats, HandOutRepeats, RepeatRule
+from shoal.core.repeats import Part
+from shoal.core.returning import NackPlace
 from shoal.dropped_queues import DroppedQueues
-from shoal.eras import Era, Turn
+from shoal.eras import Era
 from shoal.gaps import GapNews
 from shoal.held_back import Came, HeldBack
 from shoal.inbox_delivery import InboxDelivery
@@ -69,6 +71,7 @@ class InboxSlice(Consumer):
         self.draining = False
         """True if what is new is given back."""
         self._dropped = dropped
+        self._on_ack_timeouts = on_ack_timeouts
         self._on_ended = on_ended
         self._telling = routing.telling
         self._queues = queues
@@ -78,7 +81,6 @@ class InboxSlice(Consumer):
         """Handle -> number of the era that began when a life of its queue ended."""
         self._any_detached = False
         self._ack_errors = AckErrors()
-        self.handed_out = None if drop_repeats else HandedOut()
         self._era = Era(self, 0, 0)
         self.session = routing.inbox_session(slice_name, self, buffer_bytes)
         self.nacks = NackSender(self.session, self._acks_refused)
@@ -89,7 +91,9 @@ class InboxSlice(Consumer):
         self.acks = AckSender(
             self.session, self._acks_refused, self._acks_answered, True, self._stopped.__bool__, self._acks_late
         )
-        self.repeats = Repeats(self.acks.pending) if drop_repeats else None
+        pending = self.acks.pending
+        self.rule: RepeatRule = DropRepeats(pending) if drop_repeats else HandOutRepeats(pending)
+        self.repeats = self.rule.repeats
         self.doubts: AckDoubts | None = None
         if self.repeats is not None:
             self.doubts = AckDoubts(slice_name, self.repeats, self.attachments, self.session.send)
@@ -102,10 +106,7 @@ class InboxSlice(Consumer):
         self.nacks.send()
         for handle in handles:
             self._ended_in.pop(handle, None)
-        if self.repeats is not None:
-            self.repeats.leave(handles)
-        if self.handed_out is not None:
-            self.handed_out.leave(handles)
+        self.rule.left(handles)
         answers = self.attachments.leave(handles)
         self._stopped.detached(handles, answers)
         self.attachments.changed.set()
@@ -172,10 +173,8 @@ class InboxSlice(Consumer):
         self.nacks.stream_ended()
         lost = self.acks.stream_ended()
         left = {one for block in lost for one in block.consumers if one not in self._queues}
-        if self.repeats is not None:  # Of a queue that left the inbox, nothing can be asked any more.
-            self.repeats.stream_ended(without_consumers(lost, left) if left else lost)
-        if self.handed_out is not None:
-            self.handed_out.clear()
+        # Of a queue that left the inbox, nothing can be asked any more.
+        self.rule.stream_ended(without_consumers(lost, left) if left else lost)
         self.attachments.end_stream()
 
     def refused(self, error: ShoalError) -> None:
@@ -215,8 +214,7 @@ class InboxSlice(Consumer):
         """Takes in that another session consumes an exclusive queue here: what this one has of it is given again."""
         if handle in self._queues:
             self.attachments.ended(handle)
-            if self.repeats is not None:
-                self.repeats.leave([handle])
+            self.rule.left([handle])
             self._on_ended(self.session.slice_name, handle, error)
 
     async def _deliver(self, item: wire.Delivery) -> None:
@@ -237,13 +235,9 @@ class InboxSlice(Consumer):
             # A delivery to a part that ended is of another life.
             self._dropped.exist(self.session.slice_name, self.attachments.without_part(handles))
         first: int = item.low
-        parts: list[Part]
-        if self.repeats is None:
-            parts = [(first, item.to, handles)]
-        else:
-            parts, acked = self.repeats.deliver(item.key, first, item.to, handles)
-            if acked:
-                self._ack_again(item.key, acked)
+        parts, acked = self.rule.came(item.key, first, item.to, handles)
+        if acked:
+            self._ack_again(item.key, acked)
         if self.draining or self._stopped:
             parts = list(self._taken(item.key, parts))
         if parts:
@@ -281,11 +275,9 @@ class InboxSlice(Consumer):
             _log.info("%d more queues were dropped", len(dropped) - QUEUES_TOLD_MAX)
         self._era = Era(self, self._era.number + 1, self._era.stream)
         self._ended_in.update(dict.fromkeys(handles, self._era.number))
+        self._on_ack_timeouts(dict.fromkeys(handles, 0))  # Those of the next lives are told behind this.
         self.acks.forget(handles)
-        if self.repeats is not None:
-            self.repeats.forget(handles)
-        if self.handed_out is not None:
-            self.handed_out.leave(handles)
+        self.rule.lives_ended(handles)
         without = self.attachments.without_part(handles)
         self._dropped.exist(self.session.slice_name, set(handles).difference(without))
         self._dropped.dropped(self.session.slice_name, without)
@@ -298,64 +290,54 @@ class InboxSlice(Consumer):
         """
         if self.closed:
             raise Unavailable("the inbox is closed; what it had unacked is given again", subject="inbox")
-        handles = self._attached(handles)
-        self._settle(era, key, first, end, handles)
-        if era is not self._era:
-            self._ack_of_before(era, key, first, end, handles)
-        elif handles:
+        handles = self._of_life(era, self._attached(handles))
+        if not handles:
+            return
+        if self._is_now(era):
+            self.rule.acked(key, first, end, handles)
             self.acks.add(key, first, end, handles)
+            return
+        for low, high, same in self.rule.acked_of_before(key, first, end, handles):
+            if self._era.stream:
+                self.acks.add(key, low, high, same)
 
     def nack(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int], delay_ms: int) -> None:
         """Gives messages back, except those that were acked before, those of handles detached since, and those of a
         life that ended. Raises Unavailable once the inbox is closed."""
         if self.closed:
             raise Unavailable("the inbox is closed; what it had unacked is given again", subject="inbox")
-        now = era.stream == self._era.stream != 0
-        self._settle(era, key, first, end, handles)
-        for handle in self._attached(handles):
-            if self._ended_in.get(handle, 0) > era.number:
-                continue
-            if self.repeats is None:
-                if now:
-                    self.acks.send()  # An ack of what came before takes effect first, if it still has one.
-                    self.nacks.add(key, first, end, (handle,), delay_ms)
-                continue
-            for low, high in not_acked(self.acks.pending(), key, first, end, handle):
-                for one, other in self.repeats.nack(key, low, high, handle, now):
-                    self.nacks.add(key, one, other, (handle,), delay_ms)
+        now = self._is_now(era)
+        for handle in self._of_life(era, self._attached(handles)):
+            ranges = self.rule.nacked(key, first, end, handle, now)
+            if ranges and self.rule.acks_go_first:
+                self.acks.send()
+            for low, high in ranges:
+                self.nacks.add(key, low, high, (handle,), delay_ms)
 
-    def hand_out(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+    def note_handed_out(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         """Notes that the program has these offsets, where that is not known otherwise."""
-        if self.handed_out is not None and era.stream == self._era.stream:
-            now_s = asyncio.get_running_loop().time()
-            self.handed_out.add(key, first, end, self._attached(handles), now_s)
-
-    def _settle(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
-        if self.handed_out is not None and era.stream == self._era.stream:
-            self.handed_out.done(key, first, end, handles)
+        if self._is_now(era):
+            handles = self._of_life(era, self._attached(handles))
+            self.rule.handed_out(key, first, end, handles, asyncio.get_running_loop().time())
 
     def give_back(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         """Gives back what the program was not handed out, also of handles that are being detached; except that of a
         life that ended, and that of an earlier stream, which comes again anyway."""
-        if self.repeats is not None and era.stream == self._era.stream != 0 and not self.repeats.remembers_acks:
-            handles = [handle for handle in handles if self._ended_in.get(handle, 0) <= era.number]
-            if not self.closed and handles:
-                self.repeats.answered(key, first, end, handles)
-                self.nacks.add(key, first, end, handles, None)
-            return
-        self._settle(era, key, first, end, handles)
-        for handle in handles:
-            for low, high in self._forget(era, key, first, end, handle):
-                self.nacks.add(key, low, high, (handle,), None)
+        handles = self._of_life(era, handles)
+        if handles and not self.closed:
+            for low, high, same in self.rule.given_back(key, first, end, handles, self._is_now(era)):
+                self.nacks.add(key, low, high, same, None)
 
-    def return_for(self, era: Era, key: bytes, first: int, end: int, handle: int) -> Iterator[tuple[int, int, Turn]]:
-        """Gives back as `give_back` does. Yields ranges, each with the nack that gives it back; none where the slice is
-        of an older version: then order may break."""
-        if not self.attachments.numbers_nacks:
+    def give_back_numbered(
+        self, era: Era, key: bytes, first: int, end: int, handle: int
+    ) -> list[tuple[int, int, NackPlace]]:
+        """Gives back as `give_back` does. Returns ranges, each with the place of the nack that gives it back; none if
+        the slice is of an older version: then order may break."""
+        if not self.attachments.tells_nacks_taken:
             self.give_back(era, key, first, end, (handle,))
-            return
-        for low, high in self._forget(era, key, first, end, handle):
-            yield low, high, (self._era.stream, self.nacks.add_numbered(key, low, high, handle))
+            return []
+        ranges, stream = self._forget(era, key, first, end, handle), self._era.stream
+        return [(low, high, (stream, self.nacks.add_numbered(key, low, high, handle))) for low, high in ranges]
 
     def forget_copy(self, era: Era, key: bytes, first: int, end: int, handle: int) -> None:
         """Takes in that messages came, and are given again by an earlier nack."""
@@ -364,28 +346,22 @@ class InboxSlice(Consumer):
     def _forget(self, era: Era, key: bytes, first: int, end: int, handle: int) -> Ranges:
         """Forgets that messages came, so that they are new when they come again. Returns those that do so only if they
         are nacked."""
-        if self.closed or self._ended_in.get(handle, 0) > era.number:
+        if self.closed or not self._of_life(era, (handle,)):
             return ()
-        now = era.stream == self._era.stream != 0
-        if self.repeats is not None:
-            return self.repeats.nack(key, first, end, handle, now)
-        if not now:
-            return ()
-        # What is acked on this stream may have come again: the ack stands.
-        return not_acked(self.acks.pending(), key, first, end, handle) if self.acks else ((first, end),)
+        return self.rule.forgotten(key, first, end, handle, self._is_now(era))
 
     def _attached(self, handles: Sequence[int]) -> Sequence[int]:
         return [handle for handle in handles if handle in self._queues] if self._any_detached else handles
 
-    def _ack_of_before(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
-        handles = [handle for handle in handles if self._ended_in.get(handle, 0) <= era.number]
-        if not handles:
-            return
-        if era.stream != self._era.stream and self.repeats is not None:
-            for low, high, same in self.repeats.ack(key, first, end, handles):
-                self.acks.add(key, low, high, same)
-        elif self._era.stream:
-            self.acks.add(key, first, end, handles)
+    def _is_now(self, era: Era) -> bool:
+        """Returns whether the era's stream is the one that is open."""
+        return era.stream == self._era.stream != 0
+
+    def _of_life(self, era: Era, handles: Sequence[int]) -> Sequence[int]:
+        """Returns the handles whose queue has the life that it had in the era."""
+        if era is self._era or not self._ended_in:
+            return handles
+        return [handle for handle in handles if self._ended_in.get(handle, 0) <= era.number]
 
     async def flush(self) -> None:
         """Waits until the slice has every ack, or had no need of it any more: its message is gone.
@@ -421,9 +397,8 @@ class InboxSlice(Consumer):
         return self._queues.get(consumer, b"") if isinstance(consumer, int) else consumer
 
     def _acks_answered(self, blocks: Sequence[Acked]) -> None:
-        if self.repeats is not None:
-            for key, first, end, handles in blocks:
-                self.repeats.answered(key, first, end, handles)  # type: ignore[arg-type]  # handles
+        for key, first, end, handles in blocks:
+            self.rule.answered(key, first, end, handles)  # type: ignore[arg-type]  # handles
 
     def _acks_late(self, messages: Mapping[int | bytes, int]) -> None:
         """Keeps for the next flush that acks of queues that are stopped, or left the inbox, had no effect: the slice

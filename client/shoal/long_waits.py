@@ -7,7 +7,7 @@ One timer for all queues. Not here: how it is given back (inbox_slice.py).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from shoal.inbox_buffer import InboxBuffer
 from shoal.limits import LONG_WAIT_LOOK_S, LONG_WAIT_LOOKS
@@ -20,29 +20,41 @@ class LongWaits:
     def __init__(self, buffer: InboxBuffer, put_current_back: Callable[[], None]) -> None:
         self._buffer = buffer
         self._put_current_back = put_current_back
+        self._told_s: dict[str, dict[int, float]] = {}
+        """Slice -> handle -> half of its queue's ack timeout there: slices hear of a queue's next life one by one."""
         self._waits_s: dict[int, float] = {}
-        """Handle -> how long its messages may wait: half of its queue's ack timeout."""
+        """Handle -> how long its messages may wait: the least that slices told."""
         self._shortest_s = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
-    def learn(self, timeouts_ms: Mapping[int, int]) -> None:
-        """Takes ack timeouts, in milliseconds, by handle."""
-        self._waits_s.update((handle, ms / 2000) for handle, ms in timeouts_ms.items())
+    def learn(self, slice_name: str, timeouts_ms: Mapping[int, int]) -> None:
+        """Takes the ack timeouts that a slice told, in milliseconds, by handle; 0: it has none there now."""
+        told_s = self._told_s.setdefault(slice_name, {})
+        for handle, ms in timeouts_ms.items():
+            if ms:
+                told_s[handle] = ms / 2000
+            elif told_s.pop(handle, None) is None:
+                continue
+            self._waits_s.pop(handle, None)
+            waits_s = [one[handle] for one in self._told_s.values() if handle in one]
+            if waits_s:
+                self._waits_s[handle] = min(waits_s)
         if not self._waits_s:
-            return  # Those that were asked for have left meanwhile.
+            return
         self._shortest_s = min(self._waits_s.values())
         if self._timer is None:
             self._look_later()
 
-    @property
-    def timeouts_s(self) -> Mapping[int, float]:
-        """Returns the ack timeouts of queues that have one, by handle."""
-        return {handle: 2 * wait_s for handle, wait_s in self._waits_s.items()}
+    def timeouts_s(self, slice_name: str) -> Mapping[int, float]:
+        """Returns the ack timeouts of queues that have one at a slice, by handle."""
+        return {handle: 2 * wait_s for handle, wait_s in self._told_s.get(slice_name, {}).items()}
 
-    def leave(self, handles: Container[int]) -> None:
+    def leave(self, handles: Iterable[int]) -> None:
         """Forgets queues that left the inbox."""
-        self._waits_s = {handle: wait_s for handle, wait_s in self._waits_s.items() if handle not in handles}
+        for handle in handles:
+            for waits_s in (self._waits_s, *self._told_s.values()):
+                waits_s.pop(handle, None)
 
     def close(self) -> None:
         """Ends the looks."""

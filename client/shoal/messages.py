@@ -286,9 +286,9 @@ class Delivery:
         """Gives the message at `offset` back for one of this delivery's consumers, for `Message`."""
         self._acker.give_back(self, offset, offset + 1, (consumer,))
 
-    def hand_out(self, consumers: Sequence[int | bytes] | None = None, offset: int | None = None) -> None:
-        """Notes that the program has these messages, for an inbox that is to know: for these consumers, or all; the one
-        at `offset`, or all."""
+    def note_handed_out(self, consumers: Sequence[int | bytes] | None = None, offset: int | None = None) -> None:
+        """Notes that the program has these messages: for these consumers, or all; the one at `offset`, or all. Does
+        nothing, but for deliveries of an inbox that hands out repeats (`InboxDelivery`)."""
 
     def after(self, consumer: int | bytes, offset: int) -> list[Delivery]:
         """Returns what `messages` yields after this one."""
@@ -353,9 +353,9 @@ class Message:
         after `Inbox.stop` of its queue: else it comes again here at once."""
         self._delivery.give_back_one(self._consumer, self.offset)
 
-    def hand_out(self) -> None:
+    def note_handed_out(self) -> None:
         """Notes that the program has it, for an inbox that is to know."""
-        self._delivery.hand_out((self._consumer,), self.offset)
+        self._delivery.note_handed_out((self._consumer,), self.offset)
 
     def after(self) -> list[Delivery]:
         """Returns what its delivery yields after it."""

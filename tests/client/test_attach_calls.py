@@ -234,6 +234,14 @@ async def test_an_attach_takes_nothing_that_was_asked_for_behind_a_detach() -> N
     assert written(attachments.begin_stream()) == [[2, 4, 5]]
 
 
+def test_an_answer_says_nothing_of_queues_that_left_meanwhile() -> None:
+    """A handle is never used again: what was kept of it would stay for good."""
+    nothing: Any = lambda *told: None  # noqa: E731
+    attachments = Attachments("s01", {2: b"q2"}, wire.Attach(), nothing, nothing, nothing, nothing, nothing)
+    attachments.answered([1, 2], wire.Attached(absent=[1, 2], lives=[0, 0], ack_timeouts_ms=[0, 0]))
+    assert attachments.absent == {2}
+
+
 async def test_an_attach_beside_a_detach_waits_for_no_silent_slice_that_is_not_the_home(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 import shoal
 from shoal.core.handed_out import HandedOut
+from shoal.inbox_buffer import InboxBuffer
+from shoal.long_waits import LongWaits
 from shoal.testing import FakeCluster
 from tests.client.calls import until
 from tests.client.conftest import Connect
@@ -144,7 +146,7 @@ async def test_a_drain_hands_out_the_rest_of_a_delivery(drop_repeats: bool) -> N
         assert len(got) == 10
 
 
-@pytest.mark.parametrize("settled", ["acked", "nacked", "left", "lost", "timed out"])
+@pytest.mark.parametrize("settled", ["acked", "nacked", "given back", "left", "dropped", "lost", "away", "timed out"])
 async def test_a_drain_does_not_wait_for_what_is_settled(settled: str) -> None:
     cluster = FakeCluster()
     async with asyncio.timeout(WAIT_S), cluster.connect() as broker:
@@ -155,15 +157,27 @@ async def test_a_drain_does_not_wait_for_what_is_settled(settled: str) -> None:
                 await message.ack()
             elif settled == "nacked":
                 await message.nack(60)
+            elif settled == "given back":
+                inbox.stop("queue")
+                message.give_back()
             elif settled == "left":
                 await inbox.detach("queue")
+            elif settled == "dropped":
+                await broker.drop("queue")
             elif settled == "timed out":
-                inbox._waits.learn({inbox._last_handle: 100})  # What its attach would have told.
+                inbox._waits.learn(
+                    cluster.owner_of("key").name, {inbox._last_handle: 100}
+                )  # What its attach would have told.
                 inbox.stop("queue")
+            elif settled == "away":  # Others may get it meanwhile, and it may never come again here.
+                cluster.owner_of("key").go_away()
+                await until(lambda: not all(part.session.streaming for part in inbox._slices.values()))
+                assert not any(inbox._unacked())
+                return
             else:
                 inbox.stop("queue")
                 cluster.owner_of("key").cut()
-                await until(lambda: not any(part.handed_out for part in inbox._slices.values()))
+                await until(lambda: not any(inbox._unacked()))
             await inbox.drain(deadline_s=5)
 
 
@@ -261,6 +275,20 @@ def test_what_an_inbox_knows_of_what_was_handed_out_is_bounded(monkeypatch: pyte
     handed_out.leave(range(95, 100))
     handed_out.done(b"k", 0, 9, (94,))
     assert list(handed_out.unsettled({}, 1.0)) == [2] * 4
+
+
+async def test_work_is_under_way_until_the_whole_ack_timeout_of_its_queue_is_over() -> None:
+    """What waits in the inbox is given back after half of it."""
+    handed_out, waits = HandedOut(), LongWaits(InboxBuffer({}, 1 << 20), lambda: None)
+    waits.learn("s01", {1: 4000})
+    waits.close()
+    handed_out.add(b"k", 5, 7, (1,), 10.0)
+    assert [sum(handed_out.unsettled(waits.timeouts_s("s01"), now_s)) for now_s in (10.0, 12.1, 13.9, 14.1)] == [
+        2,
+        2,
+        2,
+        0,
+    ]
 
 
 def test_what_was_handed_out_is_known_exactly_below_its_bounds() -> None:

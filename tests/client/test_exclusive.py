@@ -126,6 +126,28 @@ async def test_a_slice_that_is_not_the_home_does_not_decide(cluster: FakeCluster
         assert (await old.get(10)).body == b"x"
 
 
+async def test_a_drain_does_not_wait_for_what_another_session_took_at_a_slice(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    """The slice has taken back what this inbox had of it there, and gives it again."""
+    queue, key = cluster.queue_with_home("s01"), cluster.key_of("s02")
+    await fake_broker.declare(queue, QueueOptions(exclusive="newest"))
+    await fake_broker.bind(queue, key)
+    await fake_broker.publish(key, b"x")
+    async with (
+        shoal.connect(cluster.redirectors[0].address) as other,
+        fake_broker.consume(queue, drop_repeats=False) as old,
+    ):
+        assert (await old.get(10)).body == b"x" and sum(old._unacked()) == 1
+        cluster.slices["s01"].ignored.add("attach")
+        opening = asyncio.create_task(take_part(other, queue))
+        await until(lambda: not old._slices["s02"].attachments.complete)
+        left = sum(old._unacked())
+        opening.cancel()
+        await asyncio.wait([opening])
+        assert left == 0
+
+
 async def take_part(broker: shoal.Broker, queue: str) -> None:
     """An inbox that waits for a home that says nothing."""
     async with broker.consume(queue):

@@ -167,3 +167,19 @@ def test_acks_go_before_a_change_that_was_made_after_them() -> None:
         ledger.add_frame(question(wire.Pull()))
     change(ledger)
     assert [kind for _, _, kind in send_all(ledger)] == ["pull"] * FRAMES_BEFORE_CHANGE_MAX + ["change"]
+
+
+def test_questions_and_changes_go_in_turn_where_there_is_no_end_of_either() -> None:
+    """A program that publishes without a pause must not keep its pulls and acks from being sent."""
+    ledger = Ledger(unused)
+    kinds: list[str | None] = []
+    for _ in range(3 * (FRAMES_BEFORE_CHANGE_MAX + 1)):
+        change(ledger)
+        ledger.add_frame(question(wire.Pull()))
+        frame = ledger.take()
+        assert frame is not None
+        request = ledger.numbered(frame)
+        assert request is not None
+        kinds.append(request.WhichOneof("frame"))
+        ledger.settle(frame)
+    assert kinds == 3 * (["pull"] * FRAMES_BEFORE_CHANGE_MAX + ["change"])

@@ -66,3 +66,16 @@ async def test_a_nack_of_what_was_pulled_again_counts_beside_a_late_ack(
     await late.nack()
     await until(lambda: any(frame.HasField("nacks") for frame in slice_.frames))
     assert len(await fake_broker.pull(queue, 1)) == 1
+
+
+async def test_an_ack_of_what_was_pulled_goes_before_a_nack_behind_it(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    """Acks are sent a little later than nacks. If the nack went first, work that is done came again."""
+    queue, key = await bound(fake_broker, cluster)
+    await fake_broker.publish(key, b"1")
+    (message,) = await fake_broker.pull(queue, 1)
+    await message.ack()
+    await message.nack()
+    await fake_broker.flush()
+    assert (await fake_broker.describe(queue)).messages == 0

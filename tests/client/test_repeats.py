@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from shoal.core import repeats
 from shoal.core.acks import Acked
 from shoal.core.offset_ranges import Ranges, count, with_range, within, without_range
+from shoal.core.repeat_rules import DropRepeats
 from shoal.core.repeats import Part, Repeats
 from shoal.limits import SEEN_RANGES_MAX
 
@@ -310,3 +311,12 @@ def test_many_ends_of_lives_take_bounded_memory(monkeypatch: pytest.MonkeyPatch)
         seen.forget([number % 7])
         assert len(seen._forgotten) <= 10
     assert seen._entries <= 7 and not seen.known(b"a", 3)
+
+
+def test_what_was_acked_on_an_earlier_stream_is_not_given_back() -> None:
+    rule = DropRepeats(lambda: ())
+    assert rule.came(b"k", 1, 4, [7]) == ([(1, 4, [7])], [])
+    rule.stream_ended(())
+    assert rule.acked_of_before(b"k", 1, 2, [7]) == []
+    assert rule.given_back(b"k", 1, 4, [7], now=True) == [(2, 4, (7,))]
+    assert rule.came(b"k", 1, 4, [7]) == ([(2, 4, [7])], [(1, 2, (7,))])

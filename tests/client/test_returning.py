@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from shoal.core.numbered_nacks import NumberedNacks
-from shoal.core.returning import Returning
-from shoal.eras import Era, Turn
+from shoal.core.returning import NackPlace, Returning
+from shoal.eras import Era
 from shoal.inbox_buffer import InboxBuffer
 from shoal.inbox_delivery import InboxDelivery
 from shoal.live_messages import LiveDelivery
@@ -28,9 +28,11 @@ class Slice:
         self.copies: list[tuple[int, int]] = []
         self.era = Era(self, 1, 1)
 
-    def return_for(self, era: Era, key: bytes, first: int, end: int, handle: int) -> Iterator[tuple[int, int, Turn]]:
+    def give_back_numbered(
+        self, era: Era, key: bytes, first: int, end: int, handle: int
+    ) -> list[tuple[int, int, NackPlace]]:
         self.given_back.append((handle, first))
-        yield first, end, (era.stream, self.nacks.add(key, first, end, handle))
+        return [(first, end, (era.stream, self.nacks.add(key, first, end, handle)))]
 
     def forget_copy(self, era: Era, key: bytes, first: int, end: int, handle: int) -> None:
         self.copies.append((handle, first))
@@ -38,7 +40,7 @@ class Slice:
     def ack(self, *_: Any) -> None:
         raise AssertionError
 
-    nack = give_back = hand_out = ack
+    nack = give_back = note_handed_out = ack
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         return b"q"
@@ -125,6 +127,13 @@ async def test_on_a_new_stream_nothing_is_on_its_way_back() -> None:
     await inbox.gives_back(4, 5)
     inbox.slice.era = Era(inbox.slice, 2, 2)
     assert await inbox.gets(5, 6) == [5, 6]
+
+
+def test_what_is_given_back_goes_although_nothing_looks_at_what_the_call_returns() -> None:
+    one = Slice()
+    delivery = one.delivery(4, handles=(1, 2))
+    delivery.give_back_numbered({1})
+    assert (delivery.handles, one.given_back) == ([2], [(1, 4)])
 
 
 async def test_only_the_queue_whose_messages_are_on_their_way_back_waits_for_them() -> None:

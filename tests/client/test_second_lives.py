@@ -71,6 +71,25 @@ async def test_acks_of_the_first_life_do_not_count_for_the_second(
     assert (await fake_broker.describe(queue)).messages == 2
 
 
+async def test_acks_and_nacks_of_the_first_life_end_no_work_on_the_second(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    """Messages of both lives may have the same offsets: a drain waits for those of the second."""
+    queue, key = await bound(fake_broker, cluster)
+    await fake_broker.configure(key, shoal.KeyOptions(history_messages=9))
+    await fake_broker.publish_many(key, [b"1", b"2", b"3"])
+    async with fake_broker.consume(queue, drop_repeats=False) as inbox:
+        first = await take(inbox, 3)
+        await second_life(fake_broker, queue, key)
+        again = await take_anew(inbox, 3)
+        assert [message.offset for message in again] == [message.offset for message in first]
+        await first[0].ack()
+        await first[1].nack()
+        assert sum(inbox._unacked()) == 3
+        inbox.ack(*again)
+        await inbox.drain()
+
+
 async def test_what_was_not_taken_of_the_first_life_gives_back_nothing_of_the_second(
     cluster: FakeCluster, fake_broker: shoal.Broker
 ) -> None:
@@ -89,6 +108,8 @@ async def test_what_was_not_taken_of_the_first_life_gives_back_nothing_of_the_se
             await inbox.get(timeout=0.1)  # It is the program's.
         await message.ack()
         await inbox.flush()
+        earlier.note_handed_out()
+        assert not any(inbox._unacked()), "a drain does not wait for what is gone"
     assert (await fake_broker.describe(queue)).messages == 0
 
 

@@ -231,12 +231,12 @@ async def test_jobs_that_were_given_back_are_handed_out_before_those_behind_them
     assert offsets == sorted(offsets)
 
 
-async def test_at_a_slice_that_does_not_number_nacks_a_full_inbox_goes_on(
+async def test_at_a_slice_that_does_not_tell_nacks_taken_a_full_inbox_goes_on(
     cluster: FakeCluster, fake_broker: Broker
 ) -> None:
     """One of an older version. The messages that came again were taken for copies of before."""
     queue = cluster.queue_with_home("s01")
-    cluster.slices["s01"].numbers_nacks = False
+    cluster.slices["s01"].tells_nacks_taken = False
     await fake_broker.declare(queue, QueueOptions(ack_timeout_ms=400))
     for number in range(40):
         await fake_broker.publish("@" + queue, b"%d " % number + bytes(3000))
@@ -263,21 +263,23 @@ async def test_an_ack_that_came_too_late_for_a_queue_that_is_consumed_on_fails_n
     assert (await broker.describe(queue)).messages == 1
 
 
-@pytest.mark.parametrize("drains", [False, True])
-async def test_an_ack_that_came_too_late_for_a_queue_that_was_stopped_is_told(broker: Broker, drains: bool) -> None:
+@pytest.mark.parametrize("ends", ["stop", "drain", "detach"])
+async def test_an_ack_that_came_too_late_for_a_queue_that_was_stopped_is_told(broker: Broker, ends: str) -> None:
     """The slice had taken the message back. It could not come again here, and be acked again."""
     queue = await with_jobs(broker, 2, options=QueueOptions(ack_timeout_ms=200))
     async with asyncio.timeout(WAIT_S), broker.consume(queue) as inbox:
         late, prompt = await take(inbox, 2)
         ending: asyncio.Future[None] | None = None
-        if drains:
+        if ends == "drain":
             ending = asyncio.ensure_future(inbox.drain())
-        else:
+        elif ends == "stop":
             inbox.stop(queue)
         await prompt.ack()
         async with broker.consume(queue) as other:
             assert [message.body for message in await take(other, 1)] == [late.body]
             await late.ack()
+            if ends == "detach":
+                await inbox.detach(queue)
             with pytest.raises(shoal.Unavailable, match="acks of up to 1 messages had no effect at slice"):
                 await (ending or inbox.flush())
     assert (await broker.describe(queue)).messages == 1
@@ -315,5 +317,19 @@ async def test_a_detach_beside_an_attach_that_is_not_written_breaks_nothing(brok
 def test_an_attach_that_was_given_up_breaks_nothing() -> None:
     """The slice tells the ack timeouts of queues that have left the inbox meanwhile."""
     waits = LongWaits(InboxBuffer({}, 1 << 20), lambda: None)
-    waits.learn({})
+    waits.learn("s01", {})
+    waits.close()
+
+
+async def test_messages_wait_as_long_as_every_slice_of_their_queue_allows() -> None:
+    """A queue was declared anew: its home tells the new ack timeout, and another slice the old one until it hears."""
+    waits = LongWaits(InboxBuffer({}, 1 << 20), lambda: None)
+    waits.learn("s01", {1: 400, 2: 600})
+    waits.learn("s02", {1: 400})
+    waits.learn("s01", {1: 4000})
+    assert waits.timeouts_s("s01") == {1: 4.0, 2: 0.6} and waits._waits_s == {1: 0.2, 2: 0.3}
+    waits.learn("s02", {1: 0, 3: 0})
+    assert waits.timeouts_s("s02") == {} and waits._waits_s == {1: 2.0, 2: 0.3}
+    waits.leave([1, 7])
+    assert waits.timeouts_s("s01") == {2: 0.6} and waits._waits_s == {2: 0.3}
     waits.close()

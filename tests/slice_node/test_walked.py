@@ -72,7 +72,8 @@ async def consume(session: RawSession, offset: int) -> None:
 
 
 async def other_walks(session: RawSession, calls: list[Call]) -> dict[str, list[Call]]:
-    """What is met by a pull, by a lease that ends, and by a transient queue that is consumed, left, and dropped."""
+    """What is met by a pull, by a lease that ends, by a transient queue that is consumed, left, and dropped, and by a
+    message that a full inbox gives back."""
     met: dict[str, list[Call]] = {}
     await session.change(declare("p"), bind("p", "pulled"), publish("pulled", b"a"), publish("pulled", b"b"))
     calls.clear()
@@ -87,6 +88,15 @@ async def other_walks(session: RawSession, calls: list[Call]) -> dict[str, list[
     await session.detach(7)
     await until(lambda: ("core/apply/drops.py", "drop_queue") in calls)
     met["The end of a transient queue"] = list(calls)
+
+    await session.change(declare("f"), bind("f", "full"), publish("full", b"a"))
+    await session.attach([b"f"], first_handle=8)
+    await session.read_until(lambda: session.offsets(8) == [1], WAIT_S)
+    calls.clear()
+    back = wire.Ack(key=b"full", low=1, to=2, handles=[8])
+    await session.ask(wire.SessionRequest(nacks=wire.Nacks(messages=[back], unseen=True, number=1)))
+    await session.read_until(lambda: session.offsets(8) == [1, 1], WAIT_S)
+    met["A full inbox"] = list(calls)
     return met
 
 

@@ -1,7 +1,8 @@
 """Keeps what a program was handed out and has neither acked nor given back, where repeats are not dropped. Pure.
 
 A program may let a message time out, and it need not come again here. So what was handed out longer ago than the ack
-timeout of its queue is passed over, and of a key and queue only the newest HANDED_OUT_RANGES_MAX ranges are kept.
+timeout of its queue is passed over, and of a key and queue only the HANDED_OUT_RANGES_MAX ranges with the highest
+offsets are kept.
 """
 
 from __future__ import annotations
@@ -80,8 +81,8 @@ class HandedOut:
         self._out.clear()
 
     def unsettled(self, timeouts_s: Mapping[int, float], now_s: float) -> Iterator[int]:
-        """Yields numbers of messages, each above 0; their sum is the number of all. `timeouts_s`: the ack timeouts of
-        queues that have one, by handle."""
+        """Yields how many messages are out, for each key and handle that has any: the caller adds them up, or looks
+        whether there are some. `timeouts_s`: the ack timeouts of queues that have one, by handle."""
         for (_, handle), out in self._out.items():
             since_s = now_s - timeouts_s.get(handle, inf)
             count = sum(one.end - one.first for one in out if one.at_s > since_s)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 
-from shoal.eras import Turn
 from shoal.limits import RETURNING_RANGES_MAX
+
+NackPlace = tuple[int, int]
+"""The number of a stream, and that of a nack on it (`Nacks.number` of the contract): later ones are greater."""
 
 
 class Returning:
@@ -19,43 +21,44 @@ class Returning:
     __slots__ = ("_lowest", "_pieces")
 
     def __init__(self) -> None:
-        self._pieces: dict[int, tuple[int, Turn]] = {}
+        self._pieces: dict[int, tuple[int, NackPlace]] = {}
         """First offset -> the offset behind the last one, and the nack that gave them back; the first nack first."""
-        self._lowest: deque[tuple[int, Turn]] = deque()
+        self._lowest: deque[tuple[int, NackPlace]] = deque()
         """Of the pieces that each nack and all later ones gave back, the one with the lowest offset: they ascend."""
 
     def __bool__(self) -> bool:
         """Returns whether something is on its way back."""
         return bool(self._pieces)
 
-    def add(self, first: int, end: int, turn: Turn) -> None:
+    def add(self, first: int, end: int, place: NackPlace) -> None:
         """Notes that offsets first <= offset < end go back by a nack, the newest."""
         self._pieces.pop(first, None)
         if len(self._pieces) == RETURNING_RANGES_MAX:
             self._pieces.clear()
             self._lowest.clear()
-        self._pieces[first] = end, turn
+        self._pieces[first] = end, place
         while self._lowest and self._lowest[-1][0] >= first:
             self._lowest.pop()
-        self._lowest.append((first, turn))
+        self._lowest.append((first, place))
 
-    def taken(self, turn: Turn) -> None:
+    def taken(self, place: NackPlace) -> None:
         """Notes that the slice had looked at all nacks up to this one before it put on its way what comes now."""
         while self._pieces:
             first, (_, of) = next(iter(self._pieces.items()))
-            if of > turn:
+            if of > place:
                 break
             del self._pieces[first]
-        while self._lowest and self._lowest[0][1] <= turn:
+        while self._lowest and self._lowest[0][1] <= place:
             self._lowest.popleft()
 
     def is_behind(self, end: int) -> bool:
-        """Returns whether what ends before this offset has something before it that is on its way back, or is it."""
+        """Returns whether something below the offset `end` is on its way back. A message that ends there is behind it,
+        or is the same."""
         return bool(self._lowest) and self._lowest[0][0] < end
 
     def has(self, first: int, end: int) -> bool:
-        """Returns whether all offsets first <= offset < end are on their way back: copies that come now are of before,
-        and the slice gives them again."""
+        """Returns whether all offsets first <= offset < end are on their way back. A copy of them that comes now left
+        the slice before it had their nack, which brings them again."""
         while first < end:
             piece = self._pieces.get(first)
             if piece is None:

@@ -60,7 +60,7 @@ class FakeSlice:
         """False: does as a slice of an older version."""
         self.tells_unacked = True
         """False: does as a slice of an older version."""
-        self.numbers_nacks = True
+        self.tells_nacks_taken = True
         """False: does as a slice of an older version."""
         self.late_attached = False
         """True if the answer to an attach comes behind the first deliveries."""
@@ -270,7 +270,7 @@ class FakeSlice:
         parts = map(self.state.queues.parts.get, attach.queues)
         timeouts_ms = [part.options.ack_timeout_ms if part is not None else 0 for part in parts]
         answer.ack_timeouts_ms.extend(timeouts_ms if any(timeouts_ms) else ())
-        answer.numbers_nacks = self.numbers_nacks
+        answer.tells_nacks_taken = self.tells_nacks_taken
         if self.tells_lives:
             answer.lives.extend(lives)
 
@@ -307,7 +307,7 @@ class FakeSlice:
         queues = {} if session is None else session.queues
         if session is not None:
             session.windows.update(dict.fromkeys(nacks.stop, 0))
-            if nacks.number and self.numbers_nacks:
+            if nacks.number and self.tells_nacks_taken:
                 named = sum(len(nack.handles) + len(nack.queues) for nack in nacks.messages)
                 session.nacks_taken = max(session.nacks_taken, nacks.number + named - 1)
         for nack in nacks.messages:

@@ -1155,9 +1155,9 @@ class Attached(_message.Message):
     ABSENT_FIELD_NUMBER: _builtins.int
     LIVES_FIELD_NUMBER: _builtins.int
     ACK_TIMEOUTS_MS_FIELD_NUMBER: _builtins.int
-    NUMBERS_NACKS_FIELD_NUMBER: _builtins.int
-    numbers_nacks: _builtins.bool
-    """The slice looks at numbers of nacks, and tells them (Delivery.nacks_taken); one of an older version does not."""
+    TELLS_NACKS_TAKEN_FIELD_NUMBER: _builtins.int
+    tells_nacks_taken: _builtins.bool
+    """The slice tells up to which number it took nacks (Delivery.nacks_taken); one of an older version does not."""
     @_builtins.property
     def absent(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Handles whose queue has no part on this slice yet: they are attached once it has."""
@@ -1180,11 +1180,11 @@ class Attached(_message.Message):
         absent: _abc.Iterable[_builtins.int] | None = ...,
         lives: _abc.Iterable[_builtins.int] | None = ...,
         ack_timeouts_ms: _abc.Iterable[_builtins.int] | None = ...,
-        numbers_nacks: _builtins.bool = ...,
+        tells_nacks_taken: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "ack_timeouts_ms", b"ack_timeouts_ms", "lives", b"lives", "numbers_nacks", b"numbers_nacks"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "ack_timeouts_ms", b"ack_timeouts_ms", "lives", b"lives", "tells_nacks_taken", b"tells_nacks_taken"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

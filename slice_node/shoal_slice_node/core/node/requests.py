@@ -118,7 +118,7 @@ def _attach_all(
     here = map(session.attachments.get, request.handles)
     timeouts_ms = [0 if attachment is None else attachment.feed.ack_timeout_ms for attachment in here]
     timeouts_ms = timeouts_ms if any(timeouts_ms) else []
-    told = wire.Attached(absent=absent, lives=parts, ack_timeouts_ms=timeouts_ms, numbers_nacks=True)
+    told = wire.Attached(absent=absent, lives=parts, ack_timeouts_ms=timeouts_ms, tells_nacks_taken=True)
     return wire.Answer(attached=told)
 
 

@@ -1,0 +1,185 @@
+"""Says what becomes of messages that come a second time: they are dropped, or handed out again.
+
+Each rule remembers what it needs for that, and for a drain. Pure.
+
+Not here: what is remembered where repeats are dropped (repeats.py), and where they are handed out (handed_out.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from typing import Protocol
+
+from shoal.core.acks import Acked, not_acked
+from shoal.core.handed_out import HandedOut
+from shoal.core.offset_ranges import Ranges
+from shoal.core.repeats import Part, Repeats
+
+Pending = Callable[[], Iterable[Acked]]
+"""Returns the unanswered acks that were sent on this stream, or wait to be."""
+
+
+class RepeatRule(Protocol):
+    """Is told all that becomes of one slice's messages. `now`: they came on the stream that is open."""
+
+    @property
+    def repeats(self) -> Repeats | None:
+        """Returns what is remembered of repeats; None: they are not dropped."""
+
+    @property
+    def acks_go_first(self) -> bool:
+        """Returns whether acks are to be sent before a nack that was given after them."""
+
+    def came(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> tuple[list[Part], list[Part]]:
+        """Records messages that came. Returns those to be handed out, and those to be acked again."""
+
+    def handed_out(self, key: bytes, first: int, end: int, handles: Sequence[int], now_s: float) -> None:
+        """Records that the program has messages of this stream."""
+
+    def acked(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+        """Records acks of messages of this stream, which are sent."""
+
+    def acked_of_before(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> list[Part]:
+        """Records acks of messages of an earlier stream. Returns those to be sent, if a stream is open."""
+
+    def answered(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+        """Records that the slice has these acks."""
+
+    def nacked(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
+        """Records a nack. Returns what is to be nacked on this stream."""
+
+    def given_back(self, key: bytes, first: int, end: int, handles: Sequence[int], now: bool) -> list[Part]:
+        """Records that the program does not get messages, or has given them back. Returns what is to be nacked."""
+
+    def forgotten(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
+        """Forgets that messages came, which no program was given. Returns those that come again only if they are
+        nacked."""
+
+    def left(self, handles: Sequence[int]) -> None:
+        """Forgets what cannot be acked any more, as these handles are detached."""
+
+    def lives_ended(self, handles: Sequence[int]) -> None:
+        """Forgets these handles: what comes for them is of another life of their queue."""
+
+    def stream_ended(self, unanswered: Iterable[Acked]) -> None:
+        """Records a lost stream. `unanswered`: acks given for its messages; the slice may have them or not."""
+
+    def unsettled(
+        self, handles: Container[int], timeouts_s: Callable[[], Mapping[int, float]], now_s: float
+    ) -> Iterator[int]:
+        """Yields numbers above 0: their sum is how many messages a drain waits for. `timeouts_s`: returns the ack
+        timeouts of queues that have one, by handle."""
+
+
+class DropRepeats:
+    """Hands out each message once."""
+
+    acks_go_first = False
+
+    def __init__(self, pending: Pending) -> None:
+        self._pending = pending
+        self.repeats = Repeats(pending)
+
+    def came(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> tuple[list[Part], list[Part]]:
+        return self.repeats.deliver(key, first, end, handles)
+
+    def handed_out(self, key: bytes, first: int, end: int, handles: Sequence[int], now_s: float) -> None:
+        """Does nothing: what came and is not acked is remembered anyway."""
+
+    def acked(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+        """Does nothing until it is answered."""
+
+    def acked_of_before(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> list[Part]:
+        return self.repeats.ack(key, first, end, handles)
+
+    def answered(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+        self.repeats.answered(key, first, end, handles)
+
+    def nacked(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
+        nacked: Ranges = ()
+        for low, high in not_acked(self._pending(), key, first, end, handle):
+            nacked += self.repeats.nack(key, low, high, handle, now)
+        return nacked
+
+    def given_back(self, key: bytes, first: int, end: int, handles: Sequence[int], now: bool) -> list[Part]:
+        if now and not self.repeats.remembers_acks:  # The usual case: one step for all handles.
+            self.repeats.answered(key, first, end, handles)
+            return [(first, end, handles)]
+        return _each(handles, lambda handle: self.repeats.nack(key, first, end, handle, now))
+
+    def forgotten(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
+        return self.repeats.nack(key, first, end, handle, now)
+
+    def left(self, handles: Sequence[int]) -> None:
+        self.repeats.leave(handles)
+
+    def lives_ended(self, handles: Sequence[int]) -> None:
+        self.repeats.forget(handles)
+
+    def stream_ended(self, unanswered: Iterable[Acked]) -> None:
+        self.repeats.stream_ended(unanswered)
+
+    def unsettled(
+        self, handles: Container[int], timeouts_s: Callable[[], Mapping[int, float]], now_s: float
+    ) -> Iterator[int]:
+        return self.repeats.unanswered(handles)
+
+
+class HandOutRepeats:
+    """Hands out a message as often as it comes. Of an earlier stream nothing is known: it comes again."""
+
+    repeats = None
+    acks_go_first = True
+    """A message that was acked may have come again, and be nacked then: the ack, if it has an effect, stands."""
+
+    def __init__(self, pending: Pending) -> None:
+        self._pending = pending
+        self._out = HandedOut()
+
+    def came(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> tuple[list[Part], list[Part]]:
+        return [(first, end, handles)], []
+
+    def handed_out(self, key: bytes, first: int, end: int, handles: Sequence[int], now_s: float) -> None:
+        self._out.add(key, first, end, handles, now_s)
+
+    def acked(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+        self._out.done(key, first, end, handles)
+
+    def acked_of_before(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> list[Part]:
+        return [(first, end, handles)]
+
+    def answered(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+        """Does nothing: if it comes again, it is handed out."""
+
+    def nacked(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
+        if not now:
+            return ()
+        self._out.done(key, first, end, (handle,))
+        return ((first, end),)
+
+    def given_back(self, key: bytes, first: int, end: int, handles: Sequence[int], now: bool) -> list[Part]:
+        if now:
+            self._out.done(key, first, end, handles)
+        return _each(handles, lambda handle: self.forgotten(key, first, end, handle, now))
+
+    def forgotten(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
+        # What is acked on this stream may have come again: the ack stands.
+        return not_acked(self._pending(), key, first, end, handle) if now else ()
+
+    def left(self, handles: Sequence[int]) -> None:
+        self._out.leave(handles)
+
+    def lives_ended(self, handles: Sequence[int]) -> None:
+        self._out.leave(handles)
+
+    def stream_ended(self, unanswered: Iterable[Acked]) -> None:
+        self._out.clear()
+
+    def unsettled(
+        self, handles: Container[int], timeouts_s: Callable[[], Mapping[int, float]], now_s: float
+    ) -> Iterator[int]:
+        return self._out.unsettled(timeouts_s(), now_s)
+
+
+def _each(handles: Sequence[int], ranges: Callable[[int], Ranges]) -> list[Part]:
+    return [(low, high, (handle,)) for handle in handles for low, high in ranges(handle)]
