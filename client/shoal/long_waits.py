@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
+from math import inf
 
 from shoal.inbox_buffer import InboxBuffer
 from shoal.limits import LONG_WAIT_LOOK_S, LONG_WAIT_LOOKS
@@ -32,19 +33,30 @@ class LongWaits:
         """Takes the ack timeouts that a slice told, in milliseconds, by handle; 0: it has none there now."""
         told_s = self._told_s.setdefault(slice_name, {})
         for handle, ms in timeouts_ms.items():
-            if ms:
-                told_s[handle] = ms / 2000
-            elif told_s.pop(handle, None) is None:
+            wait_s, before_s = ms / 2000, told_s.get(handle, 0)
+            if wait_s == before_s:
                 continue
-            self._waits_s.pop(handle, None)
-            waits_s = [one[handle] for one in self._told_s.values() if handle in one]
-            if waits_s:
-                self._waits_s[handle] = min(waits_s)
+            if wait_s:
+                told_s[handle] = wait_s
+            else:
+                del told_s[handle]
+            least_s = self._waits_s.get(handle, inf)
+            if 0 < wait_s <= least_s:
+                self._waits_s[handle] = wait_s
+            elif before_s == least_s:
+                self._look_for_the_least(handle)
         if not self._waits_s:
             return
         self._shortest_s = min(self._waits_s.values())
         if self._timer is None:
             self._look_later()
+
+    def _look_for_the_least(self, handle: int) -> None:
+        waits_s = [one[handle] for one in self._told_s.values() if handle in one]
+        if waits_s:
+            self._waits_s[handle] = min(waits_s)
+        else:
+            del self._waits_s[handle]
 
     def timeouts_s(self, slice_name: str) -> Mapping[int, float]:
         """Returns the ack timeouts of queues that have one at a slice, by handle."""
