@@ -4,7 +4,8 @@ length before it.
     offset  size  field
     0       1     STX 0x02: where to re-synchronise
     1       1     kind
-    2       2     flags: bit 0 SET_ASIDE, an operator decided that the record is not applied; others 0
+    2       2     flags: bit 0 SET_ASIDE, an operator decided that what cannot be applied of it is left out; bit 1
+                  LEFT_OUT, that all of it is; others 0
     4       4     payload length, bytes
     8       8     lsn
     16      4     epoch
@@ -26,6 +27,7 @@ from shoal_contract.limits import PAYLOAD_BYTES_MAX
 
 STX: Final = 0x02
 SET_ASIDE: Final = 1
+LEFT_OUT: Final = 2
 HEADER: Final = Struct("<BBHIQIQI")
 _UNSIGNED: Final = Struct("<BBHIQIQ")
 

@@ -37,25 +37,19 @@ async def test_a_record_is_shown_before_it_is_set_aside(tmp_path: Path) -> None:
     assert sum(segment["set_aside"] for segment in json.loads(out)["segments"]) == 1
 
 
-NEWER = b"\x0a\x03\xfa\x01\x00"
-"""A step of a field that this version does not know."""
-
-
-@pytest.mark.parametrize(
-    ("kind", "payload", "said"),
-    [
-        (Kind.CHANGE, change(publish("k", b"x"), publish("l", b"y")), "It publishes to k, l. Those messages are lost"),
-        (Kind.CHANGE, change() + NEWER, "cannot read what it asked for. It may publish. If it was applied before"),
-        (Kind.CHANGE, b"short", "cannot read what it asked for"),
-        (Kind.DUE, b"\x09k", "It may publish (delayed messages"),
-    ],
-)
-async def test_it_says_what_becomes_of_messages_behind_a_publish(
-    tmp_path: Path, kind: int, payload: bytes, said: str
-) -> None:
-    await node(tmp_path, checkpoint_lsn=5, bad_lsn=20, bad=(kind, payload))
-    code, out, _ = await shoal("repair", str(tmp_path), "--skip", "20")
-    assert code == FOUND and said in out
+@pytest.mark.parametrize("payload", [change(publish("k", b"x")), b"cut in its head"])
+async def test_it_says_what_becomes_of_a_record_and_what_is_behind_it(tmp_path: Path, payload: bytes) -> None:
+    await node(tmp_path, checkpoint_lsn=5, bad_lsn=20, bad=(Kind.CHANGE, payload))
+    skip = ("repair", str(tmp_path), "--skip", "20")
+    code, out, _ = await shoal(*skip)
+    assert code == FOUND and "what cannot be applied of it is left out" in out and "acks may hit other messages" in out
+    assert (await shoal(*skip, "--yes"))[0] == DONE
+    code, out, _ = await shoal(*skip)
+    assert code == FOUND and "set aside already. This time all of it is left out" in out
+    (tmp_path / "repair").rename(tmp_path / "earlier")  # Its folders are named by the second.
+    assert (await shoal(*skip, "--yes"))[0] == DONE
+    code, out, _ = await shoal(*skip, "--yes")
+    assert code == DONE and "All of it is left out already." in out
 
 
 async def test_a_cut_says_what_it_gives_up_and_keeps_a_copy(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import BadCall, Corrupt, Malformed
-from shoal_contract.journal_record import SET_ASIDE
+from shoal_contract.journal_record import LEFT_OUT, SET_ASIDE
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_pipeline.archive.folder import Span, first_time_ms, list_spans
@@ -152,8 +152,13 @@ def test_what_an_operator_set_aside_did_nothing(spark: SparkSession, tmp_path: P
     archive.own(1_000, 4)
     archive.add(99, 2_000, b"of a newer version", SET_ASIDE)
     archive.change(3_000, declares(b"anna"))
+    archive.add(Kind.CHANGE, 4_000, b"cut in its head", SET_ASIDE)
+    archive.add(Kind.DUE, 5_000, b"\x09cut", SET_ASIDE)
+    archive.add(Kind.TRIM, 6_000, b"", SET_ASIDE | LEFT_OUT)
+    archive.add(Kind.RECLAIM, 7_000, b"", SET_ASIDE)
     archive.cut()
-    assert {(row.lsn, row.kind) for row in load(spark, tmp_path).collect()} == {(1, "own"), (3, "declare")}
+    found = {(row.lsn, row.kind) for row in load(spark, tmp_path).collect()}
+    assert found == {(1, "own"), (3, "declare"), (7, "reclaim")}
 
 
 def test_filters_on_time_kind_and_slice_are_handed_down(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,153 +1,176 @@
-"""Records that an operator set aside: what they published is lost, and everything behind it stays where it was."""
+"""Records that an operator set aside: what can be applied of them is, and what cannot leaves no trace."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from random import Random
 
 import pytest
 
-from shoal_contract.errors import NoSuchQueue
-from shoal_contract.journal_record import SET_ASIDE, Record
-from shoal_contract.options import KeyOptions
+from shoal_contract.errors import Conflict, NoSuchQueue, from_wire
+from shoal_contract.journal_record import LEFT_OUT, SET_ASIDE, Record
+from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.due import apply_due
 from shoal_slice_node.core.apply.publishes import publish as published
-from shoal_slice_node.core.apply.records import ChangeHead
+from shoal_slice_node.core.apply.records import ChangeHead, Kind
+from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.tables.delta import Delta
-from shoal_slice_node.core.verbs import set_aside as module
+from shoal_slice_node.core.verbs import applying
+from shoal_slice_node.core.verbs import publish as publishing
+from shoal_slice_node.core.verbs.engine import Engine
 
-from .core_driver import CoreDriver, acks, bind, configure, declare, publish
+from .core_driver import CoreDriver, acks, bind, configure, declare, drop, farewell, publish, purge, unbind
+from .determinism_steps import contents
 from .memory_base import MemoryBase
 
+HEAD = ChangeHead(b"p" * 16, 1, 0)
 
-def replayed(records: list[Record], *aside: int) -> CoreDriver:
-    """What a start makes of these records, some of which are set aside, by LSN."""
-    core = CoreDriver(Delta(MemoryBase()))
-    for record in records[1:]:
-        flags = SET_ASIDE if record.lsn in aside else 0
-        effects = core.engine.apply(record._replace(flags=flags))
-        assert effects.set_aside == bool(flags)
-        core.check()
-    core.now_ms = core.state.time_ms + 1_000 - core.wall_ahead_ms
+
+def replayed(records: Iterable[Record], flags: dict[int, int]) -> Engine:
+    """What a start makes of these records. `flags`: of those that were set aside, by LSN."""
+    engine = Engine(Delta(MemoryBase()))
+    for record in records:
+        effects = engine.apply(record._replace(flags=flags.get(record.lsn, 0)))
+        assert effects.set_aside == (record.lsn in flags)
+    return engine
+
+
+def served(engine: Engine) -> CoreDriver:
+    """A node that goes on from there."""
+    core = CoreDriver(engine.state.tables)
+    core.now_ms = 10_000
     core.restart()
-    core.dispatcher.registry.tell_time(core.wall_ms)
+    core.check()
     return core
 
 
-def pulled(core: CoreDriver, queue: str = "q") -> list[tuple[int, int]]:
-    """The ranges of offsets that a consumer still gets."""
-    return [(one.low, one.to) for one in core.pull(core.session(), queue, 1_000)]
+def pulled(core: CoreDriver, queue: str = "q") -> list[tuple[str, int]]:
+    found = core.pull(core.session(), queue, 1_000)
+    return [(one.key.decode(), offset) for one in found for offset in range(one.low, one.to)]
 
 
-def told(core: CoreDriver) -> list[tuple[int, int]]:
-    return [(gap.first, gap.to) for gap in core.gaps]
-
-
-def lsn_of(core: CoreDriver, *steps: wire.Step, head: ChangeHead | None = None) -> int:
-    core.change(*steps, head=head)
-    return core.state.lsn
-
-
-def test_what_was_published_behind_it_keeps_its_offsets_and_acks() -> None:
-    live = CoreDriver()
-    live.change(declare("q"), bind("q", "k"))
-    live.change(publish("k", b"first"))
-    aside = lsn_of(live, publish("k", b"lost", b"lost"))
-    for body in (b"acked", b"kept"):
-        live.change(publish("k", body))
-    live.change(acks(("q", "k", 4, 5)))
-    core = replayed(live.records, aside)
-    assert pulled(core) == [(1, 2), (5, 6)]
-    assert told(core) == [(2, 4)]
-    assert core.change(publish("k", b"next")).steps[0].offsets == [6]
-
-
-def test_its_messages_are_over_at_once_even_if_the_clock_is_behind() -> None:
-    live = CoreDriver()
-    live.change(declare("q"), bind("q", "k"))
-    aside = lsn_of(live, publish("k", b"lost"))
-    core = replayed(live.records, aside)
-    core.now_ms -= 1_000_000
-    core.restart()
-    core.dispatcher.registry.tell_time(core.wall_ms)
-    assert pulled(core) == []
-    assert told(core) == [(1, 2)]
-
-
-def test_publishes_that_were_to_come_later_and_repeats_took_no_offsets() -> None:
-    live = CoreDriver()
-    live.change(declare("q"), bind("q", "k"))
-    later = lsn_of(live, publish("k", b"later", not_before_ms=live.wall_ms + 1_000_000))
-    head = ChangeHead(b"p" * 16, 1, 0)
-    live.change(publish("k", b"once"), head=head)
-    repeat = lsn_of(live, publish("k", b"once"), head=head)
-    live.change(publish("k", b"next"))
-    core = replayed(live.records, later, repeat)
-    assert pulled(core) == [(1, 2), (2, 3)] and told(core) == []
-
-
-def test_what_capacities_refused_then_is_refused_again() -> None:
-    live = CoreDriver()
-    live.change(declare("q"), configure("k", KeyOptions(capacity_messages=2, policy="reject")), bind("q", "k"))
-    live.change(publish("k", b"first"))
-    aside = [lsn_of(live, publish("k", b"2")), lsn_of(live, publish("k", b"refused"))]
-    live.change(acks(("q", "k", 1, 2)))
-    live.settle()
-    assert live.change(publish("k", b"third")).steps[0].offsets == [3]
-    core = replayed(live.records, *aside)
-    assert pulled(core) == [(3, 4)]
-
-
-def test_a_transaction_that_was_refused_took_no_offsets() -> None:
-    live = CoreDriver()
-    live.change(declare("q"), bind("q", "k"))
-    lsns = []
-    for queue in ("none", "q"):
-        try:
-            live.change(publish("k", b"x"), bind(queue, "l"), atomic=True)
-        except NoSuchQueue:
-            pass
-        lsns.append(live.state.lsn)
-    assert live.change(publish("k", b"kept")).steps[0].offsets == [2]
-    core = replayed(live.records, *lsns)
-    assert pulled(core) == [(2, 3)] and told(core) == [(1, 2)]
-
-
-def test_what_fails_here_too_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    live = CoreDriver()
-    live.change(declare("q"), bind("q", "k", "l"))
-    aside = lsn_of(live, publish("k", b"lost"), publish("l", b"lost"))
-
-    def failing(state: object, key: bytes, *others: object, **named: object) -> object:
-        if key == b"k":
-            raise RuntimeError("a defect")
-        return published(state, key, *others, **named)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(module, "publish", failing)
-    core = replayed(live.records, aside)
-    assert core.change(publish("k", b"x"), publish("l", b"x")).steps[0].offsets == [1]
-    assert told(core) == [] and pulled(core) == [(1, 2), (2, 3)]
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_whatever_is_set_aside_all_other_messages_keep_their_places(seed: int) -> None:
-    """Each publish of a history is set aside alone: the rest has its offsets, and the tables are sound."""
+def of_all_kinds(seed: int) -> CoreDriver:
+    """A history of all verbs and kinds of records."""
     random = Random(seed)
+    core = CoreDriver()
+    jobs = QueueOptions(max_deliveries=1, dead_letter=b"dead", ack_timeout_ms=100)
+    options = wire.Step(declares=wire.Declares(queues=[b"jobs"], options=jobs.to_wire()))
+    core.change(declare("q", "r"), options, declare("short", expires_after_s=1))
+    core.change(bind("q", "a", "b", "dead"), bind("r", "b"), bind("jobs", "a"), bind("short", "a"))
+    core.change(configure("full", KeyOptions(capacity_messages=4, policy="reject")), bind("q", "full"))
+    core.change(configure("old", KeyOptions(capacity_messages=3, policy="drop_oldest")), bind("r", "old"))
+    core.change(farewell("short", key="b", body=b"gone"))
+    for number in range(40):
+        key, body = random.choice(("a", "b", "full", "old", "@q", "nothing")), b"%d" % number
+        chosen = random.random()
+        if chosen < 0.5:
+            ttl_ms = random.choice((0, 0, 400))
+            head = ChangeHead(b"p" * 16, number + 1, 0) if random.random() < 0.3 else None
+            for _ in range(1 if head is None else random.choice((1, 2))):
+                core.change(publish(key, *[body] * random.randint(1, 3), ttl_ms=ttl_ms), head=head)
+        elif chosen < 0.6:
+            core.change(publish(key, body, not_before_ms=core.wall_ms + 500))
+        elif chosen < 0.7:
+            low = random.randint(1, 6)
+            core.change(acks(("q", "a", low, low + 1), ("r", "b", low, low + 2)))
+        elif chosen < 0.75:
+            core.change(random.choice((unbind("q", "a"), purge("r"), drop("r"))))
+        elif chosen < 0.85:
+            core.change(declare("q", "r"), bind("q", "a", "b"), bind("r", "b", start=wire.START_EARLIEST))
+        elif chosen < 0.9:
+            try:
+                core.change(publish("a", body), bind(random.choice(("q", "none")), "c"), atomic=True)
+            except NoSuchQueue:
+                pass
+        else:
+            core.pull(core.session(), "jobs", 2)
+        if random.random() < 0.3:
+            core.now_ms += 300
+            core.end_leases()
+            core.maintain()
+    core.settle()
+    return core
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_record_that_can_be_applied_is_done_as_ever(seed: int) -> None:
+    """Each record of a history is set aside alone: nothing is lost, and nothing behind it is another."""
+    live = of_all_kinds(seed)
+    assert {Kind(record.kind) for record in live.records} >= {Kind.CHANGE, Kind.RETRY, Kind.DUE, Kind.FAREWELL}
+    whole = contents(replayed(live.records, {}).state.tables)
+    for record in live.records:
+        assert contents(replayed(live.records, {record.lsn: SET_ASIDE}).state.tables) == whole, record
+
+
+def fails(monkeypatch: pytest.MonkeyPatch, key: bytes) -> None:
+    """A defect in publishes to this key, found when something is written already."""
+
+    def failing(state: State, name: bytes, *others: object, **named: object) -> object:
+        found = published(state, name, *others, **named)  # type: ignore[arg-type]
+        if name == key:
+            raise RuntimeError("a defect")
+        return found
+
+    monkeypatch.setattr(publishing, "publish", failing)
+
+
+def test_of_a_change_only_the_steps_that_fail_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     live = CoreDriver()
-    live.change(declare("q", "r"), bind("q", "a", "b"), bind("r", "b"))
-    by_lsn: dict[int, set[tuple[str, int]]] = {}
-    for number in range(24):
-        key = random.choice("ab")
-        count = random.randint(1, 3)
-        offsets = live.change(publish(key, *[b"%d" % number] * count)).steps[0].offsets
-        by_lsn[live.state.lsn] = {(key, offset) for offset in range(offsets[0], offsets[0] + count)}
-        if random.random() < 0.4:
-            key, offset = random.choice(sorted(set().union(*by_lsn.values())))
-            live.change(acks(("q", key, offset, offset + 1)))
+    live.change(declare("q"), bind("q", "k", "bad"), publish("bad", b"lost"), publish("k", b"1"), head=HEAD)
+    aside = live.state.lsn
+    live.change(declare("later"), bind("later", "k"))
+    live.change(publish("k", b"2"))
+    live.change(acks(("later", "k", 2, 3)))
+    with monkeypatch.context() as patched:
+        fails(patched, b"bad")
+        engine = replayed(live.records, {aside: SET_ASIDE})
+    core = served(engine)
+    assert pulled(core) == [("k", 1), ("k", 2)] and pulled(core, "later") == []
+    assert core.change(publish("bad", b"x")).steps[0].offsets == [1]
+    outcome = core.change(publish("k", b"again"), head=HEAD)
+    assert [len(step.refusals) for step in outcome.steps] == [0, 0, 1, 0], "a repeat gets this answer"
+    error = from_wire(outcome.steps[2].refusals[0].error)
+    assert isinstance(error, Conflict) and f"journal record {aside}" in error.message
+    assert outcome.steps[3].offsets == [1]
+    assert pulled(core) == [("bad", 1)], "nothing was published by the repeat"
 
-    def left(core: CoreDriver) -> set[tuple[str, int]]:
-        found = core.pull(core.session(), "q", 1_000)
-        return {(one.key.decode(), offset) for one in found for offset in range(one.low, one.to)}
 
-    whole = left(replayed(live.records))
-    for lsn, messages in by_lsn.items():
-        assert left(replayed(live.records, lsn)) == whole - messages
+def test_a_transaction_with_a_step_that_fails_is_left_out_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    live = CoreDriver()
+    live.change(declare("q"), bind("q", "k", "bad"))
+    live.change(publish("k", b"1"), publish("bad", b"lost"), atomic=True)
+    aside = live.state.lsn
+    with monkeypatch.context() as patched:
+        fails(patched, b"bad")
+        engine = replayed(live.records, {aside: SET_ASIDE})
+    assert pulled(served(engine)) == []
+
+
+def test_a_record_of_another_kind_that_fails_is_left_out_without_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    live = CoreDriver()
+    live.change(declare("q"), bind("q", "k"), publish("k", b"1"))
+    live.change(publish("k", b"later", not_before_ms=live.wall_ms + 500))
+    before = live.state.lsn
+    live.now_ms += 1_000
+    live.maintain()
+    (due,) = [record for record in live.records if record.kind == Kind.DUE]
+
+    def failing(state: State, payload: bytes) -> object:
+        yield from apply_due(state, payload)
+        raise RuntimeError("a defect")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(applying, "apply_due", failing)
+        found = replayed(live.records[: due.lsn], {due.lsn: SET_ASIDE})
+    expected = replayed([record for record in live.records if record.lsn <= before], {})
+    assert contents(found.state.tables) == contents(expected.state.tables)
+
+
+def test_what_is_set_aside_twice_is_left_out_whole() -> None:
+    live = CoreDriver()
+    live.change(declare("q"), bind("q", "k"))
+    live.change(publish("k", b"lost"))
+    engine = replayed(live.records, {live.state.lsn: SET_ASIDE | LEFT_OUT})
+    assert engine.state.lsn == live.state.lsn
+    assert pulled(served(engine)) == []

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from shoal_contract.errors import ShoalError
-from shoal_contract.journal_record import Record
-from shoal_contract.names import show
+from shoal_contract.journal_record import LEFT_OUT
 from shoal_local.commands import ACCEPT_EMPTY
 from shoal_local.record import RECORD
 from shoal_ops import output
 from shoal_ops.commands.node_folders import one_node
 from shoal_ops.exits import DONE, FOUND
-from shoal_slice_node.core.apply.records import Kind, decode_change
-from shoal_slice_node.core.verbs.changes import check_change
 from shoal_slice_node.storage.journal_repair import JournalRepair, Loss
 from shoal_slice_node.storage.record_text import kind_name, record_text
 from shoal_slice_node.storage.stopped_folder import stopped
 
-_KEYS_SHOWN: Final = 5
-_GAP: Final = "Those messages are lost, and consumers are told of a gap; later messages keep their offsets."
+_IN_PART: Final = (
+    "Once it is set aside, what cannot be applied of it is left out, and lost; what can be is done as ever. Add --yes"
+    " to do so."
+)
+_WHOLE: Final = "It is set aside already. This time all of it is left out, and lost. Add --yes to do so."
 _SHIFTED: Final = (
-    "If it was applied before, later messages of those keys get lower offsets than they had, and acks that the journal"
-    " has for them hit other messages: some are lost, some come again. To avoid that, use a version that can apply it."
+    "If what is left out was applied before, then what is behind it in the journal counts on it: queues and keys may"
+    " get other numbers, later messages other offsets, and acks may hit other messages, so that some are lost and some"
+    " come again. To avoid that, use a version that can apply it."
 )
 
 
@@ -35,33 +33,17 @@ def skip(path: Path, lsn: int, confirmed: bool) -> int:
         repair = JournalRepair(path, store)
         place = repair.find(lsn)
         output.say(f"record {lsn}: {record_text(place.record)}")
+        if place.record.flags & LEFT_OUT:
+            output.say("All of it is left out already.")
+            return DONE
         if not confirmed:
-            output.say("Once it is set aside, what it asked for is lost. Add --yes to do so.")
-            for line in _published(place.record):
-                output.say(line)
+            output.say(_WHOLE if place.record.flags else _IN_PART)
+            output.say(_SHIFTED)
             return FOUND
         kept = repair.set_aside(place)
     output.say(f"Record {lsn} is set aside. The segment as it was is kept in {kept}")
     output.say(f"Next: shoal check {path}, then start the node; it warns of the record at each replay.")
     return DONE
-
-
-def _published(record: Record) -> Iterator[str]:
-    """Yields what becomes of the messages that a record published once it is set aside, and of those behind them."""
-    if record.kind in (Kind.DUE, Kind.RETRY, Kind.FAREWELL, Kind.EXPIRE):
-        yield f"It may publish (delayed messages, dead letters, farewells). {_SHIFTED}"
-    if record.kind != Kind.CHANGE:
-        return
-    try:
-        change = decode_change(record.payload)[1]
-        steps = check_change(change).change.steps
-    except (ShoalError, ValueError, struct.error):
-        yield f"This version cannot read what it asked for. It may publish. {_SHIFTED}"
-        return
-    keys = sorted({key for step in steps if not step.publishes.not_before_ms for key in step.publishes.keys})
-    if keys:
-        more = f" and {len(keys) - _KEYS_SHOWN:,} more" if len(keys) > _KEYS_SHOWN else ""
-        yield f"It publishes to {', '.join(map(show, keys[:_KEYS_SHOWN]))}{more}. {_GAP}"
 
 
 def cut(path: Path, confirmed: bool) -> int:

@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeVar
 
 from shoal_contract.chunk import measure_chunk
 from shoal_contract.errors import ShoalError
-from shoal_contract.journal_record import SET_ASIDE, Record
+from shoal_contract.journal_record import LEFT_OUT, SET_ASIDE, Record
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_pipeline.archive.records import Damage
@@ -86,9 +86,21 @@ class Rows:
         return self._kinds is None or kind in self._kinds
 
     def add(self, record: Record) -> None:
-        """Adds a record's rows. A record that an operator set aside (`shoal repair`) did nothing, and gives no row."""
-        if record.flags & SET_ASIDE:
-            return
+        """Adds a record's rows. One that an operator set aside (`shoal repair`) gives rows of all that it asked
+        for, as part of it may have been done; but no row if nothing of it was."""
+        if not record.flags & SET_ASIDE or self._can_be_read(record):
+            self._add(record)
+
+    def _can_be_read(self, record: Record) -> bool:
+        if record.flags & LEFT_OUT or not (record.kind == Kind.CHANGE or record.kind in _BY_RECORD):
+            return False
+        try:
+            Rows(self._partitions)._add(record)
+        except Exception:
+            return False
+        return True
+
+    def _add(self, record: Record) -> None:
         if record.kind == Kind.CHANGE:
             if self._changes_wanted:
                 self._add_change(record)

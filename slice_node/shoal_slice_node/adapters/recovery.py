@@ -185,7 +185,8 @@ async def _replay(replica: Replica, store: Store, journal: Journal, freezing: Fr
         replayed += 1
         if effects.set_aside:
             _log.warning(
-                "journal record %d was set aside by an operator (shoal repair --skip): what it asked for is not done",
+                "journal record %d was set aside by an operator (shoal repair --skip): what cannot be applied of it is"
+                " left out",
                 record.lsn,
             )
         if _is_oversized(store, freezing):

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shoal_contract.errors import Conflict, Corrupt, OutOfRange
-from shoal_contract.journal_record import HEADER, SET_ASIDE, STX, Record, decode_record, encode_record
+from shoal_contract.journal_record import HEADER, LEFT_OUT, SET_ASIDE, STX, Record, decode_record, encode_record
 from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, REPAIR_FOLDER
 from shoal_slice_node.storage.files import DiskFiles
 from shoal_slice_node.storage.journal_ranges import begin_of
@@ -95,9 +95,10 @@ class JournalRepair:
         raise OutOfRange(f"the journal has no sound record {lsn}", subject="lsn", value=lsn)
 
     def set_aside(self, place: Place) -> Path:
-        """Marks the record so that replay skips it. Returns the folder that keeps the segment as it was before."""
+        """Marks the record, so that a replay leaves out what cannot be applied of it; the second time, so that it
+        leaves out all of it. Returns the folder that keeps the segment as it was before."""
         kind, flags, lsn, epoch, time_ms, payload = place.record
-        marked = encode_record(kind, lsn, epoch, time_ms, payload, flags | SET_ASIDE)
+        marked = encode_record(kind, lsn, epoch, time_ms, payload, flags | (LEFT_OUT if flags else SET_ASIDE))
         data = bytearray(self._files.read(place.path))
         data[place.position : place.position + len(marked)] = marked
         kept = self._keep([place.path])

@@ -96,7 +96,7 @@ class Effects:
     `kept_messages` has less. `published`: for each publish of the change, in
     order, those that were refused too, the key id and the number of queues it was routed to; None where nothing was
     kept. `Answer.consumed` has a number for each. `set_aside`: an operator set the record
-    aside, so it did nothing.
+    aside, so that what could not be applied of it is left out.
     """
 
     __slots__ = (

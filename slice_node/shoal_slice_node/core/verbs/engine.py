@@ -10,33 +10,17 @@ nodes' tables would differ unnoticed: it stops the node with its LSN and reason,
 
 from __future__ import annotations
 
-from shoal_contract.errors import Corrupt, ShoalError
-from shoal_contract.journal_record import SET_ASIDE, Record
-from shoal_slice_node.core.apply.acks import apply_acks
-from shoal_slice_node.core.apply.drops import apply_reclaim
-from shoal_slice_node.core.apply.due import apply_due
+from shoal_contract.errors import Corrupt
+from shoal_contract.journal_record import LEFT_OUT, SET_ASIDE, Record
 from shoal_slice_node.core.apply.effects import Effects
-from shoal_slice_node.core.apply.farewells import apply_farewells
-from shoal_slice_node.core.apply.imports import check_next_chunk
 from shoal_slice_node.core.apply.interest import Interest
-from shoal_slice_node.core.apply.producers import heard, remember, repeated_answer
-from shoal_slice_node.core.apply.records import (
-    NO_PRODUCER,
-    ChangeHead,
-    Kind,
-    decode_change,
-    decode_change_head,
-    decode_ownership,
-)
-from shoal_slice_node.core.apply.retries import apply_retries
+from shoal_slice_node.core.apply.records import Kind
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.apply.transients import apply_expire
-from shoal_slice_node.core.apply.trims import apply_trims
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import Work, finish
-from shoal_slice_node.core.verbs.atomic import apply_steps, refusal_of, try_atomic
-from shoal_slice_node.core.verbs.changes import UNKNOWN_STEP, Checked, check_change
-from shoal_slice_node.core.verbs.set_aside import keep_places
+from shoal_slice_node.core.verbs.applying import apply_record
+from shoal_slice_node.core.verbs.changes import Checked
+from shoal_slice_node.core.verbs.set_aside import apply_in_part
 
 
 class Engine:
@@ -59,85 +43,22 @@ class Engine:
         """
         state = self.state
         effects = state.effects = Effects()
-        if record.flags & SET_ASIDE:
+        effects.set_aside = bool(record.flags & SET_ASIDE)
+        if record.flags & LEFT_OUT:
             state.lsn, state.time_ms = record.lsn, record.time_ms
-            effects.set_aside = True
-            yield from keep_places(state, record)
-            state.add_totals(effects)
             return effects
         try:
             state.lsn, state.time_ms = record.lsn, record.time_ms
             if record.epoch != state.epoch:
                 state.begin_epoch(record.epoch)
-            yield from self._apply(record, checked)
+            if effects.set_aside:
+                yield from apply_in_part(state, record)
+            else:
+                yield from apply_record(state, record, checked)
         except Exception as error:
             raise unappliable(record, error) from error
         state.add_totals(effects)
         return effects
-
-    def _apply(self, record: Record, checked: Checked | None) -> Work[None]:
-        kind = record.kind
-        if kind == Kind.CHANGE:
-            yield from self._change(record, checked)
-        elif kind == Kind.ACKS:
-            apply_acks(self.state, record.payload)
-        elif kind == Kind.TRIM:
-            apply_trims(self.state, record.payload)
-        elif kind == Kind.RECLAIM:
-            yield from apply_reclaim(self.state, record.payload)
-        elif kind == Kind.OWNERSHIP:
-            self.state.set_owned(*decode_ownership(record.payload))
-        elif kind == Kind.EXPIRE:
-            yield from apply_expire(self.state, record.payload)
-        elif kind == Kind.RETRY:
-            yield from apply_retries(self.state, record.payload)
-        elif kind == Kind.DUE:
-            yield from apply_due(self.state, record.payload)
-        elif kind == Kind.FAREWELL:
-            yield from apply_farewells(self.state, record.payload)
-        else:
-            raise ValueError(f"its kind {kind} is not known to this version")
-
-    def _change(self, record: Record, checked: Checked | None) -> Work[None]:
-        effects, time_ms = self.state.effects, record.time_ms
-        head = decode_change_head(record.payload)
-        numbered = head.producer != NO_PRODUCER
-        try:
-            if checked is None:
-                checked = check_change(decode_change(record.payload)[1])
-            repeated = repeated_answer(self.state, head) if numbered else None
-            if numbered and repeated is None and checked.in_run:
-                check_next_chunk(self.state, head)
-        except ShoalError as error:
-            if error.subject == UNKNOWN_STEP:
-                raise  # A newer version knew it: if this node refused it, tables would differ unnoticed.
-            effects.refused = error.with_traceback(None)  # That has the effects, which have the error: a circle.
-            return
-        if repeated is not None:
-            effects.refused = refusal_of(repeated) if checked.change.atomic else None
-            effects.outcome = repeated if effects.refused is None else None
-            heard(self.state, head.producer, time_ms)
-            return
-        if checked.change.atomic:
-            refused = yield from try_atomic(self.state, checked, time_ms)
-            if refused is not None:
-                self._answer(head, refused.SerializeToString(), True, time_ms)
-                return
-        self.state.refusals.begin()
-        outcome = yield from apply_steps(self.state, checked, time_ms)
-        self.state.refusals.begin()
-        self._answer(head, outcome.SerializeToString(), False, time_ms)
-
-    def _answer(self, head: ChangeHead, outcome: bytes, refused: bool, time_ms: int) -> None:
-        """Notes the outcome of a change, and remembers it for repeats of the frame. `refused`: the change was atomic,
-        and nothing of it was done."""
-        effects = self.state.effects
-        if refused:
-            effects.refused = refusal_of(outcome)
-        else:
-            effects.outcome = outcome
-        if head.producer != NO_PRODUCER:
-            remember(self.state, head, outcome, time_ms)
 
 
 def unappliable(record: Record, error: Exception) -> Corrupt:
@@ -149,7 +70,7 @@ def unappliable(record: Record, error: Exception) -> Corrupt:
     return Corrupt(
         f"journal record {record.lsn} ({kind}) cannot be applied: {type(error).__name__}: {error}. The slice stops"
         f" before it. `shoal repair PATH --skip {record.lsn}`, PATH being this node's data folder, sets it aside:"
-        " what it asked for is then lost",
+        " what cannot be applied of it is then lost",
         subject=f"journal record {record.lsn}",
         value=record.lsn,
     )

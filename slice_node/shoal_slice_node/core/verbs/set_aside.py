@@ -1,69 +1,83 @@
-"""Keeps the places of messages whose record an operator set aside (`shoal repair --skip`).
+"""Applies what can be applied of a record that an operator set aside (`shoal repair --skip`).
 
-The record may have been applied before: by an earlier version, or before the store was damaged. Then later messages
-have offsets behind its own, and acks in the journal name those. So what it published is appended all the same, and has
-expired when it comes: no consumer gets it, all are told of a gap, and everything behind it stays where it was.
+The record may have been applied before: by another version, or before the store was damaged. What is behind it in the
+journal then counts on what it did: the numbers of queues and keys, the offsets of messages. So as much of it as can be
+is done as ever, and only what cannot is left out: of a change the steps that fail, of other kinds the whole record.
+Everything is tried on an overlay first, so that what fails leaves no trace.
 
-Not here: what else a set-aside record asked for, which is lost; records that publish what the tables say (RETRY, DUE,
-FAREWELL, EXPIRE), as only applying them would say what that was.
+Not here: a record of which nothing is to be applied, as even trying does harm (LEFT_OUT).
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from shoal_contract.chunk import measure_chunk
+from shoal_contract.errors import Conflict
 from shoal_contract.journal_record import Record
-from shoal_slice_node.core.apply.producers import repeated_answer
-from shoal_slice_node.core.apply.publishes import publish
-from shoal_slice_node.core.apply.records import NO_PRODUCER, Kind, decode_change
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.producers import remember
+from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, decode_change, encode_change
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.limits import APPLIED_PER_STEP
 from shoal_slice_node.core.turns import Work
-from shoal_slice_node.core.verbs.atomic import try_atomic
-from shoal_slice_node.core.verbs.changes import Checked, check_change
+from shoal_slice_node.core.verbs.applying import apply_record
+from shoal_slice_node.core.verbs.table import VERBS
 
 
-def keep_places(state: State, record: Record) -> Work[None]:
-    """Appends what a set-aside CHANGE record published, as messages that have expired. Does nothing for other kinds,
-    for a change that this version does not understand, and for a transaction that would be refused. A key that the same
-    record was the first to bind gets nothing. Never raises: what fails here too is left out, on every node in the same
-    way."""
-    checked = _checked(state, record)
-    if checked is None:
+def apply_in_part(state: State, record: Record) -> Work[None]:
+    """Applies a record in steps, as far as it can be applied. A transaction is done whole or not at all. A producer's
+    number counts as used whatever was left out, so that its repeats change nothing. Raises what applying raises though
+    trying did not."""
+    if (yield from _can_be_applied(state, record)):
+        yield from apply_record(state, record)
         return
-    if checked.change.atomic:
-        with suppress(Exception):
-            if (yield from try_atomic(state, checked, record.time_ms)) is not None:
-                return
-    for step in checked.change.steps:
-        sent = step.publishes
-        if sent.not_before_ms:
-            continue  # Its messages have no offsets yet.
-        for number, (key, chunk) in enumerate(zip(sent.keys, sent.chunks, strict=False)):
-            with suppress(Exception):
-                publish(
-                    state,
-                    key,
-                    chunk,
-                    measure_chunk(chunk),
-                    sent.mandatory,
-                    record.time_ms,
-                    expires_ms=record.time_ms,
-                )
-            if number % APPLIED_PER_STEP == 0:
-                yield
+    change = _change_of(record)
+    if change is None:
+        return
+    head = decode_change(record.payload)[0]
+    outcome = wire.Outcome()
+    for step in () if change.atomic else change.steps:
+        one = _alone(record, step)
+        state.effects.outcome = None
+        if (yield from _can_be_applied(state, one)):
+            yield from apply_record(state, one)
+        outcome.steps.append(_outcome(state, step, record.lsn))
+    state.effects.outcome = outcome.SerializeToString()
+    if head.producer != NO_PRODUCER:
+        remember(state, head, state.effects.outcome, record.time_ms)
 
 
-def _checked(state: State, record: Record) -> Checked | None:
-    """Returns the change of a CHANGE record; None: it is of another kind, or cannot be read, or repeats an earlier
-    one."""
+def _can_be_applied(state: State, record: Record) -> Work[bool]:
+    """Applies a record to an overlay, which is dropped. Returns whether that worked."""
+    try:
+        yield from apply_record(state.tried(), record)
+    except Exception:
+        return False
+    return True
+
+
+def _change_of(record: Record) -> wire.Change | None:
+    """Returns the change of a CHANGE record; None: it is of another kind, or cannot be read."""
     if record.kind != Kind.CHANGE:
         return None
     try:
-        head, data = decode_change(record.payload)
-        if head.producer != NO_PRODUCER and repeated_answer(state, head) is not None:
-            return None
-        return check_change(data)
+        return wire.Change.FromString(decode_change(record.payload)[1])
     except Exception:
         return None
+
+
+def _alone(record: Record, step: wire.Step) -> Record:
+    """Returns a record of one step of this one."""
+    change = wire.Change(steps=[step]).SerializeToString()
+    return record._replace(payload=encode_change(ChangeHead(NO_PRODUCER, 0, 0), change))
+
+
+def _outcome(state: State, step: wire.Step, lsn: int) -> wire.StepOutcome:
+    """Returns what the producer is answered of a step that was tried: its outcome, or that it was left out."""
+    if state.effects.outcome is not None:
+        return wire.Outcome.FromString(state.effects.outcome).steps[0]
+    error = Conflict(
+        f"this could not be applied, and was left out as an operator decided (journal record {lsn})",
+        subject=f"journal record {lsn}",
+    )
+    verb = VERBS.get(step.WhichOneof("step") or "")
+    columns = None if verb is None else verb.columns(getattr(step, step.WhichOneof("step") or ""))
+    requests = 1 if columns is None else max(1, len(columns.keys), len(columns.queues))
+    return wire.StepOutcome(refusals=[state.refusals.to_wire(number, error) for number in range(requests)])
