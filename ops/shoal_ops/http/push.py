@@ -211,13 +211,17 @@ class Push:
             await lane.inbox.close()
 
     def _end_largest(self) -> None:
-        """Ends the stream that holds most, again and again, until all together hold no more than HELD_BYTES_MAX or all
-        are ended."""
-        while self.held_bytes > limits.HELD_BYTES_MAX:
-            running = [stream for stream in self._streams if not stream.ended]
-            if not running:
+        """Ends the streams that hold most, until those that go on hold no more than HELD_BYTES_MAX together. What an
+        ended one is still writing does not count: it goes with its writer, soon, and ending others would not free it."""
+        if self.held_bytes <= limits.HELD_BYTES_MAX:
+            return
+        running = [stream for stream in self._streams if not stream.ended]
+        held_bytes = sum(stream.held_bytes for stream in running)
+        for stream in sorted(running, key=lambda stream: stream.held_bytes, reverse=True):
+            if held_bytes <= limits.HELD_BYTES_MAX:
                 return
-            max(running, key=lambda stream: stream.held_bytes).end("memory")
+            held_bytes -= stream.held_bytes
+            stream.end("memory")
 
     async def _free_lane(self, queue: bytes) -> _Lane:
         """Returns a lane without a stream of this queue, with a place reserved for it. Raises ResourceExhausted."""

@@ -107,6 +107,29 @@ async def test_as_many_are_ended_as_memory_wants_also_where_the_writer_hangs(
         await push.stop()
 
 
+async def test_a_stream_that_holds_little_goes_on_whatever_ended_ones_are_writing(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What hung in the writers of ended streams was above the bound alone: then all others were ended, too."""
+    async with shoal.connect(running.at) as broker, Tasks("test") as tasks:
+        push = Push(broker, tasks)
+        queues = [f"lent-{number}" for number in range(4)]
+        await broker.declare([*queues, "little"])
+        little = await push.open(b"little")
+        streams = [await push.open(queue.encode()) for queue in queues]
+        for stream, queue in zip(streams, queues, strict=True):
+            await broker.send(queue, BODY)
+            async with asyncio.timeout(WAIT_S):
+                while not await stream.next(1):  # It is written for ever.
+                    assert not stream.ended
+        monkeypatch.setattr(limits, "HELD_BYTES_MAX", 2 * len(BODY))
+        for number in range(3):
+            await broker.send("little", b"%d" % number)
+        assert await all_of(little, 3) == [1, 2, 3]
+        assert not little.ended and [stream.ended for stream in streams].count("memory") == 3
+        await push.stop()
+
+
 async def test_what_is_being_written_counts_as_held(running: Running) -> None:
     async with shoal.connect(running.at) as broker, Tasks("test") as tasks:
         push = Push(broker, tasks)
