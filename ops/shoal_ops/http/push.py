@@ -211,8 +211,9 @@ class Push:
             await lane.inbox.close()
 
     def _end_largest(self) -> None:
-        """Ends the streams that hold most, until those that go on hold no more than HELD_BYTES_MAX together. What an
-        ended one is still writing does not count: it goes with its writer, soon, and ending others would not free it."""
+        """Ends the streams that hold most, until those that go on hold no more than HELD_BYTES_MAX together. What
+        ended ones are still writing does not count: it goes with its writer, soon, and ending others would not free
+        it."""
         if self.held_bytes <= limits.HELD_BYTES_MAX:
             return
         running = [stream for stream in self._streams if not stream.ended]

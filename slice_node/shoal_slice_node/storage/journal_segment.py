@@ -200,13 +200,24 @@ def used_bytes(data: bytes) -> int:
     end = next((low + len(used) for low, high in _blocks(len(data)) if (used := data[low:high].rstrip(b"\0"))), 0)
     position, head = end, read_head(data)
     for low, high in _blocks(end):
-        marks = list(marks_from(data[low : high + MARK_BYTES], 0, b"" if head is None else head.nonce))
-        if marks:
-            position = low + marks[-1][0]
+        found = _last_mark(data[low : high + MARK_BYTES], b"" if head is None else head.nonce)
+        if found >= 0:
+            position = low + found
             break
-    while (found := decode_record(data, position)) is not None:  # What a record has at its end may be zeros.
-        position = found[1]
+    while (record := decode_record(data, position)) is not None:  # What a record has at its end may be zeros.
+        position = record[1]
     return max(end, position)
+
+
+def _last_mark(data: bytes, nonce: bytes) -> int:
+    """Returns where the last sound mark begins; -1: there is none."""
+    position = data.rfind(_MARK_BEGINS)
+    while position >= 0:
+        found = decode_record(data, position)
+        if found is not None and synced_lsn_of(found[0], nonce) is not None:
+            return position
+        position = data.rfind(_MARK_BEGINS, 0, position + len(_MARK_BEGINS) - 1)
+    return -1
 
 
 def _blocks(end: int) -> Iterator[tuple[int, int]]:
