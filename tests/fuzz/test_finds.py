@@ -24,9 +24,8 @@ from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.verbs import engine
+from shoal_slice_node.core.verbs import applying, engine
 from shoal_slice_node.core.verbs.changes import Checked
-from shoal_slice_node.core.verbs.engine import Engine
 from shoal_slice_node.core.watching.watched_key import WatchedKey
 from shoal_slice_node.core.watching.watched_prefix import WatchedPrefix
 from shoal_slice_node.core.watching.watching import Watching
@@ -79,9 +78,9 @@ def counted_and_left(_: Any) -> Any:
 def replay_skips_acks(apply: Any) -> Any:
     """Returns an apply that skips acks for an engine without a dispatcher, which replay has."""
 
-    def applied(made: Engine, record: Record, checked: Checked | None) -> Iterator[None]:
-        if record.kind != Kind.ACKS or made.state.interest.queues:
-            yield from apply(made, record, checked)
+    def applied(state: State, record: Record, checked: Checked | None = None) -> Iterator[None]:
+        if record.kind != Kind.ACKS or state.interest.queues:
+            yield from apply(state, record, checked)
 
     return applied
 
@@ -148,8 +147,8 @@ DEFECTS = {
     "what is given again comes in another order": Defect(Stream, "give_again", last_returned_first, 150),
     "a purge forgets ended bindings": Defect(purges, "_purge_details", lambda _: lambda *_: 0, 100),
     "a drop leaves a row": Defect(drops, "discard_ended", counted_and_left, 60),
-    "a repeated frame is done again": Defect(engine, "repeated_answer", nothing, 20),
-    "replay skips acks": Defect(Engine, "_apply", replay_skips_acks, 300, first=270),
+    "a repeated frame is done again": Defect(applying, "repeated_answer", nothing, 20),
+    "replay skips acks": Defect(engine, "apply_record", replay_skips_acks, 300, first=270),
     "what is done is given again": Defect(undone, "_next_stretch", lambda _: lambda _, low, to: (low, to), 150),
     "ended bindings are not loaded": Defect(loading, "_load_ended", lambda _: lambda *_: iter(()), 20),
     "a log is trimmed too far": Defect(trims, "decode_trims", one_message_more, 20),
