@@ -48,8 +48,7 @@ class LongWaits:
         if not self._waits_s:
             return
         self._shortest_s = min(self._waits_s.values())
-        if self._timer is None:
-            self._look_later()
+        self._look_later()
 
     def _look_for_the_least(self, handle: int) -> None:
         waits_s = [one[handle] for one in self._told_s.values() if handle in one]
@@ -75,9 +74,16 @@ class LongWaits:
             self._timer.cancel()
 
     def _look_later(self) -> None:
-        if not self._closed:
-            wait_s = max(LONG_WAIT_LOOK_S, self._shortest_s / LONG_WAIT_LOOKS)
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._look)
+        """Sets the timer for the next look, unless it goes off sooner anyway."""
+        if self._closed:
+            return
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + max(LONG_WAIT_LOOK_S, self._shortest_s / LONG_WAIT_LOOKS)
+        if self._timer is not None:
+            if self._timer.when() <= at_s:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(at_s, self._look)
 
     def _look(self) -> None:
         self._timer = None
