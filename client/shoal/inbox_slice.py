@@ -214,7 +214,7 @@ class InboxSlice(Consumer):
         """Takes in that another session consumes an exclusive queue here: what this one has of it is given again."""
         if handle in self._queues:
             self.attachments.ended(handle)
-            self.rule.left([handle])
+            self.rule.taken_over([handle])
             self._on_ended(self.session.slice_name, handle, error)
 
     async def _deliver(self, item: wire.Delivery) -> None:
