@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from random import Random
+from typing import Any
 
 import shoal
 from shoal.inbox_buffer import InboxBuffer
@@ -84,3 +85,24 @@ async def test_jobs_outlive_their_ack_timeout_in_an_inbox_that_had_a_queue_with_
         await inbox.flush()
     assert done == list(range(25))
     assert [(await broker.describe(name)).messages for name in (jobs, dead)] == [0, 0]
+
+
+async def test_the_least_of_all_ack_timeouts_is_looked_for_at_looks_only() -> None:
+    """What was told of one queue cost a look at all of them, thousands of times a second where queues are dropped."""
+    looks = 0
+
+    class Waits(dict[int, float]):
+        def values(self) -> Any:
+            nonlocal looks
+            looks += 1
+            return super().values()
+
+    waits = LongWaits(InboxBuffer({}, 1 << 20, None), lambda: None)
+    waits._waits_s = Waits()
+    waits.learn("a", {1: 8_000, 2: 4_000})
+    for ms in (0, 2_000, 0, 0, 16_000):
+        waits.learn("a", {2: ms})
+    assert looks == 0 and waits._shortest_s <= 4
+    waits._look()
+    assert looks == 1 and waits._shortest_s == 4, "what is not the least any more is passed over then"
+    waits.close()
