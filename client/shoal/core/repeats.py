@@ -55,7 +55,8 @@ class Repeats:
         self._doubt: dict[Pair, Ranges] = {}
         """The part of `_acked` of which it is not known whether the slice has the ack."""
         self._doubts_forgotten = 0
-        """The number of messages forgotten at a bound while they were in doubt, since `take_forgotten`."""
+        """The number of messages forgotten while they were in doubt, at a bound or by `lose_doubts`, since
+        `take_forgotten`."""
         self._again: dict[Pair, Ranges] = {}
         """Messages that came again on this stream and were not acked: a part of what was handed out."""
         self._forgotten: list[int] = []
@@ -94,6 +95,11 @@ class Repeats:
         gone = set(handles)
         for pair in [pair for pair in self._doubt if pair[1] in gone]:
             del self._doubt[pair]
+
+    def lose_doubts(self, handles: Container[int]) -> None:
+        """Takes what is in doubt of handles for forgotten: whether they have their queue's former life is not known."""
+        self._doubts_forgotten += sum(count(ranges) for (_, one), ranges in self._doubt.items() if one in handles)
+        self._doubt = {pair: ranges for pair, ranges in self._doubt.items() if pair[1] not in handles}
 
     def take_forgotten(self) -> int:
         """Returns how many messages were forgotten while their acks were in doubt, and begins anew at 0."""
