@@ -97,8 +97,11 @@ class AckSender:
         return bool(self._frames or self._gather)
 
     def forget(self, consumers: Iterable[AckConsumer]) -> None:
-        """Drops the unsent acks of these consumers: their queue's life ended, and another one may have begun."""
+        """Drops the unsent acks of these consumers: their queue's life ended, and another one may have begun. Those in
+        flight are not sent again, and their answers end nothing of the next life."""
         gone = set(consumers)
+        for frame, blocks in self._in_flight.items():
+            self._in_flight[frame] = without_consumers(blocks, gone)
         frames = [without_consumers(frame, gone) for frame in self._frames]
         self._frames = [frame for frame in frames if frame]
         for _ in range(len(frames) - len(self._frames)):
@@ -158,11 +161,15 @@ class AckSender:
             return
         del self._in_flight[frame]
         self._settle(number)
-        self._progress.set()
         if error is None:
             self._on_answered(blocks)
         else:
             self._on_error(error)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        """Wakes the flushes, and sends what waited for a frame to be answered."""
+        self._progress.set()
         if self._waiting and self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(0, self.send)
 
@@ -174,5 +181,8 @@ class AckSender:
     def _again(self, frame: int, number: int) -> None:
         """Sends a frame again: the slice had no room (a full disk) and took nothing of it."""
         blocks = self._in_flight.pop(frame, None)
-        if blocks is not None:
+        if blocks:
             self._send_frame(blocks, number)
+        elif blocks is not None:  # The lives that it acked messages of have ended.
+            self._settle(number)
+            self._go_on()

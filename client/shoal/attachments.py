@@ -75,7 +75,7 @@ class Attachments:
         self.tells_nacks_taken = False
         """True if the slice tells which numbered nacks it had looked at."""
         self.unconfirmed: set[int] = set()
-        """Handles attached on an earlier stream and not yet on this one: the life of their queue is not known."""
+        """Handles that were attached before, and are to be attached again: the life of their queue is not known."""
         self.changed = asyncio.Event()
         """Set at each change; clear it before waiting."""
         self._slice_name = slice_name
@@ -123,6 +123,7 @@ class Attachments:
         """Begins to attach; `wait` tells when it is done. If no stream is open, the next one begins with these."""
         self._unsent.update(dict.fromkeys(handles, self._detaches))
         self._unanswered.update(handles)
+        self.unconfirmed.update(handle for handle in handles if handle in self._lives)
         for _ in range(0, len(handles) if self._open else 0, ATTACH_QUEUES_MAX):
             self._send(AttachFrame(self, self._detaches))
 
@@ -214,9 +215,9 @@ class Attachments:
         return self._open and handle not in self._unanswered
 
     def ended(self, handle: int) -> None:
-        """Records that the slice has the handle attached no more. `attach` attaches it again."""
+        """Records that the slice has the handle attached no more. `attach` attaches it again, perhaps to another life,
+        of which nothing is told meanwhile."""
         self._unanswered.add(handle)
-        self._lives.pop(handle, None)
         self.unconfirmed.discard(handle)
         self.changed.set()
 

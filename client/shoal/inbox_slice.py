@@ -214,7 +214,7 @@ class InboxSlice(Consumer):
         """Takes in that another session consumes an exclusive queue here: what this one has of it is given again."""
         if handle in self._queues:
             self.attachments.ended(handle)
-            self.rule.left([handle])
+            self.rule.taken_over([handle])
             self._on_ended(self.session.slice_name, handle, error)
 
     async def _deliver(self, item: wire.Delivery) -> None:
@@ -277,8 +277,10 @@ class InboxSlice(Consumer):
         self._ended_in.update(dict.fromkeys(handles, self._era.number))
         self._on_ack_timeouts(dict.fromkeys(handles, 0))  # Those of the next lives are told behind this.
         self.acks.forget(handles)
-        self.rule.lives_ended(handles)
         without = self.attachments.without_part(handles)
+        if self.repeats is not None:  # Those whose part came after their attach may have the same life all the same.
+            self.repeats.lose_doubts(set(handles).difference(dropped, without))
+        self.rule.lives_ended(handles)
         self._dropped.exist(self.session.slice_name, set(handles).difference(without))
         self._dropped.dropped(self.session.slice_name, without)
 
@@ -369,7 +371,7 @@ class InboxSlice(Consumer):
         After a lost stream it waits until a new stream is attached, and asks there for what was acked before. With
         `drop_repeats` False, acks that were lost with their stream are not remembered: it waits for the others only.
         Raises the error with which the slice refused acks meanwhile, or since the last flush; the error with which it
-        refuses to tell; Unavailable if acks were forgotten at a bound.
+        refuses to tell; Unavailable if acks were forgotten at a bound, or with a life that may not have ended.
         """
         begun = self._ack_errors.begin()
         await self.nacks.flush()

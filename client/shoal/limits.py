@@ -199,11 +199,14 @@ SEEN_RANGES_MAX: Final = 64
 """The remembered ranges of one key and queue. Above it the lowest is forgotten, and a repeat of it is delivered."""
 
 SEEN_ENTRIES_MAX: Final = 250_000
-"""The remembered (key, queue) pairs of an inbox's part, about 100 bytes each. Above it the key that was not used for
-longest is forgotten."""
+"""The remembered (key, queue) pairs of an inbox's part, for each slice. Measured: 260 bytes each where many queues have
+one key, 570 (390 where repeats are handed out) where each has a key of its own: 65 to 143 MB at most. Above it the key
+that was not used for longest is forgotten. If it has many queues, an eighth of the bound of them is: those that it had
+for longest."""
 
 FORGOTTEN_HANDLES_MAX: Final = 10_000
-"""The number of remembered handles whose queue's life ended. Above it they are removed from all keys at once."""
+"""The number of remembered handles that left, or whose queue's life ended. Above it they are removed from all keys at
+once, which takes 0.1 to 0.4 s where 250,000 keys are remembered, and 5 ms where it is one key."""
 
 # Queues on several slices
 

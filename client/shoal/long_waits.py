@@ -25,7 +25,8 @@ class LongWaits:
         """Slice -> handle -> half of its queue's ack timeout there: slices hear of a queue's next life one by one."""
         self._waits_s: dict[int, float] = {}
         """Handle -> how long its messages may wait: the least that slices told."""
-        self._shortest_s = 0.0
+        self._shortest_s = inf
+        """No more than the least in `_waits_s`: what was longer since is found at the next look."""
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
 
@@ -43,12 +44,10 @@ class LongWaits:
             least_s = self._waits_s.get(handle, inf)
             if 0 < wait_s <= least_s:
                 self._waits_s[handle] = wait_s
+                self._shortest_s = min(self._shortest_s, wait_s)
             elif before_s == least_s:
                 self._look_for_the_least(handle)
-        if not self._waits_s:
-            return
-        self._shortest_s = min(self._waits_s.values())
-        if self._timer is None:
+        if self._waits_s:
             self._look_later()
 
     def _look_for_the_least(self, handle: int) -> None:
@@ -75,12 +74,20 @@ class LongWaits:
             self._timer.cancel()
 
     def _look_later(self) -> None:
-        if not self._closed:
-            wait_s = max(LONG_WAIT_LOOK_S, self._shortest_s / LONG_WAIT_LOOKS)
-            self._timer = asyncio.get_running_loop().call_later(wait_s, self._look)
+        """Sets the timer for the next look, unless it goes off sooner anyway."""
+        if self._closed:
+            return
+        loop = asyncio.get_running_loop()
+        at_s = loop.time() + max(LONG_WAIT_LOOK_S, self._shortest_s / LONG_WAIT_LOOKS)
+        if self._timer is not None:
+            if self._timer.when() <= at_s:
+                return
+            self._timer.cancel()
+        self._timer = loop.call_at(at_s, self._look)
 
     def _look(self) -> None:
         self._timer = None
+        self._shortest_s = min(self._waits_s.values(), default=inf)
         if not self._waits_s:
             return
         now_s = asyncio.get_running_loop().time()

@@ -200,3 +200,42 @@ async def test_what_was_not_sent_of_an_ended_life_is_left_out() -> None:
     sender.forget([8])
     await asyncio.wait_for(sender.flush(), 5)
     assert not sender
+
+
+async def test_what_is_in_flight_of_an_ended_life_ends_nothing_of_the_next() -> None:
+    session = Unanswered()
+    answered: list[Acked] = []
+    sender = AckSender(cast(SliceSession, session), lambda error: None, answered.extend, of_stream=True)
+    sender.add(b"k", 1, 3, (7, 8))
+    flushing = asyncio.ensure_future(sender.flush())
+    await turns()
+    sender.forget([7])
+    assert list(sender.pending()) == [Acked(b"k", 1, 3, [8])], "a nack of the next life is no nack of what was acked"
+    session.answer()
+    await asyncio.wait_for(flushing, 5)
+    assert answered == [Acked(b"k", 1, 3, [8])]
+    sender.add(b"k", 1, 3, (7, 8))
+    sender.send()
+    sender.forget([7])
+    assert sender.stream_ended() == [Acked(b"k", 1, 3, [8])]
+
+
+@pytest.mark.parametrize("ended", [[7], [7, 8]])
+async def test_acks_that_are_sent_again_name_no_ended_life(monkeypatch: pytest.MonkeyPatch, ended: list[int]) -> None:
+    monkeypatch.setattr("shoal.ack_sender.ACK_AGAIN_S", 0.01)
+    session = Unanswered()
+    sender = AckSender(cast(SliceSession, session), lambda error: None, of_stream=True)
+    sender.add(b"k", 1, 3, (7, 8))
+    flushing = asyncio.ensure_future(sender.flush())
+    await turns()
+    session.came.clear()
+    session.frames.popleft().failed(ResourceExhausted("no disk space"))
+    sender.forget(ended)
+    if ended == [7]:
+        await asyncio.wait_for(session.came.wait(), 5)
+        request = wire.SessionRequest()
+        session.frames[0].fill(request)
+        assert request.acks.acks[0].handles == [8]
+        session.answer()
+    await asyncio.wait_for(flushing, 5)
+    assert not session.frames and not sender

@@ -263,3 +263,22 @@ async def test_too_many_acks_in_doubt_are_said_once(cluster: FakeCluster, fake_b
         await inbox.flush()
         binding = slice_.state.keys[key.encode()].bindings[queue.encode()]
         assert binding.done == {message.offset for message in messages[::2]}
+
+
+@pytest.mark.parametrize("had", [True, False])
+async def test_acks_in_doubt_at_a_slice_where_the_queue_was_bound_after_its_attach_are_told(
+    cluster: FakeCluster, fake_broker: shoal.Broker, had: bool
+) -> None:
+    """The slice tells no life of such a part, so that the client takes it for another one on the next stream."""
+    queue, key, slice_ = cluster.queue_with_home("s01"), cluster.key_of("s02"), cluster.slices["s02"]
+    await fake_broker.declare(queue)
+    async with fake_broker.consume(queue) as inbox:
+        await fake_broker.bind(queue, key)
+        await fake_broker.publish_many(key, [b"1", b"2"])
+        await in_doubt(inbox, slice_, await take(inbox, 2), had=had)
+        with pytest.raises(shoal.Unavailable, match="2 acks were lost with a connection, and cannot be followed"):
+            await inbox.flush(deadline_s=PROMPT_S)
+        again = [] if had else await take(inbox, 2)
+        inbox.ack(*again)
+        await inbox.flush(deadline_s=PROMPT_S)
+    assert (await fake_broker.describe(queue)).messages == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -152,3 +153,37 @@ async def take_part(broker: shoal.Broker, queue: str) -> None:
     """An inbox that waits for a home that says nothing."""
     async with broker.consume(queue):
         raise AssertionError("its home did not answer")
+
+
+async def test_a_queue_that_was_declared_anew_while_another_session_had_it_at_a_slice_begins_anew_there(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    """Its next life was taken for the first one: its messages for repeats, and acks of before for acks of them."""
+    queue, key = cluster.queue_with_home("s01"), cluster.key_of("s02")
+    await fake_broker.configure(key, shoal.KeyOptions(history_messages=9))
+    await fake_broker.declare(queue, QueueOptions(exclusive="newest"))
+    await fake_broker.bind(queue, key, start=shoal.EARLIEST)
+    await fake_broker.publish_many(key, [b"1", b"2", b"3"])
+    other = shoal.connect(cluster.redirectors[0].address)
+    async with asyncio.timeout(20), other, fake_broker.consume(queue) as old:
+        first = await take(old, 3)
+        cluster.slices["s01"].ignored = {"attach"}
+        opening = asyncio.create_task(take_part(other, queue))
+        await until(lambda: not old._slices["s02"].attachments.complete)
+        opening.cancel()
+        await asyncio.wait([opening])
+        cluster.slices["s01"].ignored = set()
+        await fake_broker.drop(queue)
+        await fake_broker.declare(queue, QueueOptions(exclusive="newest"))
+        await fake_broker.bind(queue, key, start=shoal.EARLIEST)
+        again: list[shoal.Message] = []
+        while len(again) < 3:
+            with contextlib.suppress(shoal.NoSuchQueue):
+                again.append(await old.get())
+        assert [message.body for message in again] == [b"1", b"2", b"3"]
+        old.ack(*first)
+        await old.flush()
+        assert (await fake_broker.describe(queue)).messages == 3
+        old.ack(*again)
+        await old.flush()
+    assert (await fake_broker.describe(queue)).messages == 0

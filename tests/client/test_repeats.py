@@ -66,7 +66,7 @@ class Model:
         self.sent_at: list[int] = []
         """The step in which each of `pending` was sent."""
         self.step = 0
-        self.repeats = Repeats(lambda: self.pending, 1000 if exact else 3)
+        self.repeats = Repeats(lambda: self.pending, 1000 if exact else 2)
 
     def deliver(self, key: bytes, span: tuple[int, int], handles: list[int]) -> None:
         came = {(key, handle, offset) for handle in handles for offset in range(*span)}
@@ -296,8 +296,8 @@ def test_doubts_that_are_forgotten_are_counted() -> None:
     assert (seen.in_doubt, seen.take_forgotten()) == (False, 5)
 
 
-def test_doubts_of_ended_lives_and_detached_queues_are_none() -> None:
-    for leave in (Repeats.forget, Repeats.leave):
+def test_doubts_of_queues_that_ended_left_or_were_taken_over_are_none() -> None:
+    for leave in (Repeats.forget, Repeats.taken_over):
         seen = in_doubt(5)
         leave(seen, [1])
         assert (seen.in_doubt, seen.take_forgotten()) == (False, 0)
@@ -311,6 +311,63 @@ def test_many_ends_of_lives_take_bounded_memory(monkeypatch: pytest.MonkeyPatch)
         seen.forget([number % 7])
         assert len(seen._forgotten) <= 10
     assert seen._entries <= 7 and not seen.known(b"a", 3)
+
+
+def test_queues_that_leave_with_unacked_messages_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeats, "FORGOTTEN_HANDLES_MAX", 10)
+    rule = DropRepeats(lambda: ())
+    rule.came(b"topic", 1, 2, [1])
+    for number in range(2, 1_000):
+        rule.came(b"topic", number, number + 1, [number])
+        rule.came(b"own-%d" % number, 1, 2, [number])
+        rule.left([number])
+        assert rule.repeats._entries <= 2 * 12 and len(rule.repeats._keys) <= 12
+    assert list(rule.repeats.unanswered({1})) == [1], "what stays is remembered"
+    assert rule.came(b"topic", 1, 2, [1]) == ([], [])
+
+
+def test_what_another_session_had_for_a_while_stays_a_repeat() -> None:
+    rule = DropRepeats(lambda: ())
+    rule.came(b"k", 1, 3, [7])
+    rule.taken_over([7])
+    assert rule.came(b"k", 1, 4, [7]) == ([(3, 4, [7])], []), "the program still has the first two"
+
+
+def test_of_one_key_with_too_many_queues_those_are_forgotten_that_it_had_for_longest() -> None:
+    seen = Repeats(nothing, entries_max=80)
+    for handle in range(1, 1_001):
+        seen.deliver(b"a", 1, 2, [handle])
+        assert len(seen._keys[b"a"].marks) == seen._entries <= 80
+    assert seen.known(b"a", 1_000) == ((1, 2),) and not seen.known(b"a", 920)
+    assert seen.deliver(b"a", 1, 2, [1, 1_000]) == ([(1, 2, [1])], []), "it is a repeat, and handed out"
+    seen.deliver(b"b", 1, 2, list(range(1, 11)))
+    assert len(seen.known(b"a", 1_000)) == 1, "another key does not end all that a large one has"
+
+
+def test_to_forget_many_handles_costs_a_key_no_more_than_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repeats, "FORGOTTEN_HANDLES_MAX", 5_000)
+    seen = Repeats(nothing)
+    for number in range(1, 5_001):
+        seen.deliver(b"%d" % number, 1, 2, [number])
+    looks = 0
+
+    class Places(dict[int, int]):
+        def get(self, handle: int, other: int = -1) -> int:  # type: ignore[override]  # as it is called
+            nonlocal looks
+            looks += 1
+            return super().get(handle, other)
+
+    class Handles(list[int]):
+        def __getitem__(self, places: Any) -> Any:
+            nonlocal looks
+            found = super().__getitem__(places)
+            looks += len(found)
+            return found
+
+    seen._forgotten, seen._forgotten_at = Handles(), Places()
+    for number in range(10_000, 15_001):
+        seen.forget([number])
+    assert not seen._forgotten and looks <= seen._entries == 5_000
 
 
 def test_what_was_acked_on_an_earlier_stream_is_not_given_back() -> None:

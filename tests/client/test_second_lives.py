@@ -90,6 +90,33 @@ async def test_acks_and_nacks_of_the_first_life_end_no_work_on_the_second(
         await inbox.drain()
 
 
+@pytest.mark.parametrize("drop_repeats", [True, False])
+async def test_nacks_of_the_second_life_count_beside_acks_of_the_first_that_are_not_answered(
+    cluster: FakeCluster, fake_broker: shoal.Broker, drop_repeats: bool
+) -> None:
+    """Such a nack was taken for one of a message that was acked, and the message was silent until the session ended."""
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.configure(key, shoal.KeyOptions(history_messages=9))
+    await fake_broker.publish_many(key, [b"1", b"2", b"3"])
+    async with fake_broker.consume(queue, drop_repeats=drop_repeats) as inbox:
+        first = await take(inbox, 3)
+        slice_.ignored = {"acks"}
+        inbox.ack(*first)
+        await until(lambda: any(frame.HasField("acks") for frame in slice_.frames))
+        slice_.ignored = set()
+        await second_life(fake_broker, queue, key)
+        for message in await take_anew(inbox, 3):
+            await message.nack()
+        again = await take(inbox, 3)
+        assert [(message.body, message.redelivered) for message in again] == [(b"1", 1), (b"2", 1), (b"3", 1)]
+        inbox.ack(*again)
+        async with asyncio.timeout(WAIT_S):
+            while (await fake_broker.describe(queue)).messages:  # noqa: ASYNC110 - nothing tells of it
+                await asyncio.sleep(0.01)
+        slice_.cut()  # Else the end waits for the answer to the first acks.
+
+
 async def test_what_was_not_taken_of_the_first_life_gives_back_nothing_of_the_second(
     cluster: FakeCluster, fake_broker: shoal.Broker
 ) -> None:

@@ -49,8 +49,9 @@ def acks_forgotten(slice_name: str, messages: int) -> Unavailable:
     """Returns the error of a flush that cannot tell of some acks whether the slice has them."""
     what = f"acks at slice {slice_name}"
     return Unavailable(
-        f"{what}: {messages:,} acks were lost with a connection, and were too scattered or too many to be remembered;"
-        " the slice may have them or not, so their messages may come again, and are handed out then",
+        f"{what}: {messages:,} acks were lost with a connection, and cannot be followed: they were too scattered or too"
+        " many to be remembered, or their queues were bound there after they were attached; the slice may have them or"
+        " not, so their messages may come again, and are handed out then",
         subject=what,
         value=messages,
     )

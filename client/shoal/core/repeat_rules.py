@@ -56,7 +56,10 @@ class RepeatRule(Protocol):
         nacked."""
 
     def left(self, handles: Sequence[int]) -> None:
-        """Forgets what cannot be acked any more, as these handles are detached."""
+        """Forgets handles that left the inbox. They are not used again."""
+
+    def taken_over(self, handles: Sequence[int]) -> None:
+        """Forgets what cannot be acked any more, as another session has these handles' queues. They may come back."""
 
     def lives_ended(self, handles: Sequence[int]) -> None:
         """Forgets these handles: what comes for them is of another life of their queue."""
@@ -111,7 +114,10 @@ class DropRepeats:
         return self.repeats.nack(key, first, end, handle, now)
 
     def left(self, handles: Sequence[int]) -> None:
-        self.repeats.leave(handles)
+        self.repeats.forget(handles)
+
+    def taken_over(self, handles: Sequence[int]) -> None:
+        self.repeats.taken_over(handles)
 
     def lives_ended(self, handles: Sequence[int]) -> None:
         self.repeats.forget(handles)
@@ -167,6 +173,9 @@ class HandOutRepeats:
         return not_acked(self._pending(), key, first, end, handle) if now else ()
 
     def left(self, handles: Sequence[int]) -> None:
+        self._out.leave(handles)
+
+    def taken_over(self, handles: Sequence[int]) -> None:
         self._out.leave(handles)
 
     def lives_ended(self, handles: Sequence[int]) -> None:

@@ -9,12 +9,13 @@ waits here until the message has come again. It may never come: the slice may ha
 message to others. Until it comes, or the slice says that it is acked, the ack is in doubt (../ack_doubts.py asks).
 
 Ranges are kept, not a high mark: messages of another session that ended may come late, below what was seen, and be new.
-Bounded: SEEN_RANGES_MAX a pair, SEEN_ENTRIES_MAX pairs. A forgotten message counts as new if it comes again.
+Bounded: SEEN_RANGES_MAX a pair, SEEN_ENTRIES_MAX pairs, of one key or many. What is forgotten is new if it comes again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from itertools import islice
 
 from shoal.core.acks import Acked
 from shoal.core.offset_ranges import Ranges, count, with_range, within, without_range
@@ -54,11 +55,15 @@ class Repeats:
         self._doubt: dict[Pair, Ranges] = {}
         """The part of `_acked` of which it is not known whether the slice has the ack."""
         self._doubts_forgotten = 0
-        """The number of messages forgotten at a bound while they were in doubt, since `take_forgotten`."""
+        """The number of messages forgotten while they were in doubt, at a bound or by `lose_doubts`, since
+        `take_forgotten`."""
         self._again: dict[Pair, Ranges] = {}
         """Messages that came again on this stream and were not acked: a part of what was handed out."""
         self._forgotten: list[int] = []
-        """Handles whose queue's life ended, in the order of their ends; each key removes them when it is used next."""
+        """Handles that left, or whose queue's life ended, in the order of these ends; each key removes them when it is
+        used next."""
+        self._forgotten_at: dict[int, int] = {}
+        """Handle -> its last place in `_forgotten`."""
 
     @property
     def in_doubt(self) -> bool:
@@ -84,11 +89,17 @@ class Repeats:
         for handle in handles:
             _take(self._doubt, (key, handle), ((first, end),))
 
-    def leave(self, handles: Iterable[int]) -> None:
-        """Drops what is in doubt of handles that were detached: there is no way left to ask or to ack again."""
+    def taken_over(self, handles: Iterable[int]) -> None:
+        """Drops what is in doubt of handles that another session has now: there is no way left to ask or to ack again.
+        They may be attached again: what the program has of them stays a repeat."""
         gone = set(handles)
         for pair in [pair for pair in self._doubt if pair[1] in gone]:
             del self._doubt[pair]
+
+    def lose_doubts(self, handles: Container[int]) -> None:
+        """Takes what is in doubt of handles for forgotten: whether they have their queue's former life is not known."""
+        self._doubts_forgotten += sum(count(ranges) for (_, one), ranges in self._doubt.items() if one in handles)
+        self._doubt = {pair: ranges for pair, ranges in self._doubt.items() if pair[1] not in handles}
 
     def take_forgotten(self) -> int:
         """Returns how many messages were forgotten while their acks were in doubt, and begins anew at 0."""
@@ -176,19 +187,22 @@ class Repeats:
             self.ack(key, first, end, consumers)  # type: ignore[arg-type]  # handles
 
     def forget(self, handles: Iterable[int]) -> None:
-        """Forgets handles whose queue's life ended: messages that come for them are of another life, and new."""
+        """Forgets handles that left the inbox, and those whose queue's life ended: messages that come for them from now
+        on are of another life, and new."""
         gone = set(handles)
-        self._forgotten += gone
+        for handle in gone:
+            self._forgotten_at[handle] = len(self._forgotten)
+            self._forgotten.append(handle)
         for book in (self._acked, self._doubt, self._again):
             for pair in [pair for pair in book if pair[1] in gone]:
                 del book[pair]
         if len(self._forgotten) > FORGOTTEN_HANDLES_MAX:
             for key in list(self._keys):
-                if not self._marks(key):
-                    del self._keys[key]
-            self._forgotten.clear()
+                self._marks(key)
             for found in self._keys.values():
                 found.forgotten = 0
+            self._forgotten.clear()
+            self._forgotten_at.clear()
 
     def unacked(self, handle: int) -> int:
         """Returns how many messages were handed out for a handle and not acked. O(keys and pending acks)."""
@@ -207,7 +221,7 @@ class Repeats:
     def unanswered(self, handles: Container[int]) -> Iterator[int]:
         """Yields numbers of messages, each above 0, that were handed out for these handles, of which the application
         gave no ack, or its ack is not answered yet. Their sum is the number of all. O(what is remembered)."""
-        for key in self._keys:
+        for key in list(self._keys):
             for handle, ranges in self._marks(key).items():
                 left = count(_without(ranges, self._acked.get((key, handle), ()))) if handle in handles else 0
                 if left:
@@ -232,14 +246,24 @@ class Repeats:
             return {}
         if found.forgotten != len(self._forgotten):
             self._leave_out(found)
+            if not found.marks:
+                del self._keys[key]
         return found.marks
 
     def _leave_out(self, found: _Key) -> None:
-        size = len(found.marks)
-        for handle in self._forgotten[found.forgotten :]:
-            found.marks.pop(handle, None)
-        self._entries += len(found.marks) - size
-        found.forgotten = len(self._forgotten)
+        """Removes the handles that were forgotten since. O(those, or the key's, whichever are fewer)."""
+        since, found.forgotten = found.forgotten, len(self._forgotten)
+        marks, places = found.marks, self._forgotten_at
+        if found.forgotten - since < len(marks):
+            gone: Iterable[int] = self._forgotten[since:]
+        elif places.keys().isdisjoint(marks.keys()):
+            return
+        else:
+            gone = [handle for handle in marks if places.get(handle, -1) >= since]
+        size = len(marks)
+        for handle in gone:
+            marks.pop(handle, None)
+        self._entries += len(marks) - size
 
     def _come_again(self, key: bytes, first: int, end: int, handles: Sequence[int], news: Sequence[Part]) -> list[Part]:
         """Records messages that are not in `news`: they were handed out before. Returns those that were acked; the
@@ -300,11 +324,19 @@ class Repeats:
             self._doubt_no_more((key, handle), ((0, left[0][0]),))
 
     def _forget_oldest(self) -> None:
-        while self._entries > self._entries_max and len(self._keys) > 1:
-            key, found = next(iter(self._keys.items()))
-            del self._keys[key]
-            self._entries -= len(found.marks)
-            for handle in found.marks if self._acked or self._again else ():
+        """Forgets from the key that was not used for longest. Of a key with more handles than that takes, it forgets
+        those that the key has had for longest; an eighth of all at once, so that they are not looked for each time."""
+        while self._entries > self._entries_max:
+            key = next(iter(self._keys))
+            marks = self._marks(key)
+            spare = self._entries - self._entries_max
+            gone = list(islice(marks, max(spare, self._entries_max // 8) if spare > 0 else 0))
+            for handle in gone:
+                del marks[handle]
+            self._entries -= len(gone)
+            if not marks:
+                self._keys.pop(key, None)
+            for handle in gone if self._acked or self._again else ():
                 self._acked.pop((key, handle), None)
                 self._again.pop((key, handle), None)
                 self._doubts_forgotten += count(self._doubt.pop((key, handle), ()))
