@@ -20,9 +20,7 @@ from shoal_ops import exits
 from tests.client.conftest import real_redirector  # noqa: F401 - a fixture
 from tests.repository import with_tests
 
-from .command_line import WAIT_S
-from .test_closed_pipes import into_closed_pipe
-from .test_demo import beginnings  # noqa: F401 - a fixture
+from .command_line import WAIT_S, into_closed_pipe
 
 ANY = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
 TOKEN = "0123456789abcdef0123"
@@ -95,7 +93,7 @@ async def test_a_cluster_whose_reader_has_gone_ends_in_order_once_it_has_somethi
 @pytest.mark.parametrize("errors_too", [False, True])
 async def test_a_demo_whose_reader_has_gone_ends_and_leaves_nothing(
     errors_too: bool,
-    beginnings: Path,  # noqa: F811
+    beginnings: Path,
     tmp_path: Path,
 ) -> None:
     (tmp_path / "made").mkdir()
