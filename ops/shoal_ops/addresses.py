@@ -26,6 +26,11 @@ def optional_host_port(text: str | None) -> str | None:
     return None if text is None else host_port(text)
 
 
+def host_port_or_none(text: str) -> str:
+    """Does the same as `host_port`, where "" means that there is none."""
+    return text and host_port(text)
+
+
 def loopback(text: str) -> str:
     """Does the same as `host_port`, and refuses addresses that are not loopback. Raises BadParameter."""
     host = host_port(text).rpartition(":")[0].strip("[]")

@@ -29,7 +29,9 @@ def bad_argument() -> Iterator[None]:
 
 def archive_folder(text: str) -> Path:
     """Returns the folder that a user named. Raises BadParameter for a URL, which a Path would not show as it was
-    given."""
+    given, and for "", which would be the current folder."""
+    if not text:
+        raise typer.BadParameter("give the path of a folder")
     if _URL.match(text):
         raise typer.BadParameter(f"{text} is a URL; the archive must be a folder: mount it, and give its path")
     return Path(text)

@@ -10,8 +10,9 @@ import typer
 
 import shoal_runtime.without_forks  # noqa: F401 - before gRPC is imported
 from shoal_contract.version import version
+from shoal_local.limits import SLICES_MAX
 from shoal_ops import cli_admin, cli_verbs, cli_watch, exits
-from shoal_ops.addresses import host_port, loopback, optional_host_port
+from shoal_ops.addresses import host_port, host_port_or_none, loopback, optional_host_port
 from shoal_ops.arguments import AT_DEFAULT, At, Etcd, Folder, Json, archive_folder, with_ports
 from shoal_ops.limits import CLIENTS_MAX
 
@@ -56,7 +57,10 @@ def shoal(
 @app.command()
 def up(
     slices: Annotated[
-        int | None, typer.Option(help="Slice nodes to run; left out: as many as before, or 3.", show_default=False)
+        int | None,
+        typer.Option(
+            min=1, max=SLICES_MAX, help="Slice nodes to run; left out: as many as before, or 3.", show_default=False
+        ),
     ] = None,
     data: Annotated[Path, typer.Option(help="Folder for all data and logs.")] = Path(".shoal"),
     listen: Annotated[
@@ -139,7 +143,7 @@ def replay(
 @app.command()
 def demo(
     data: Annotated[Path | None, typer.Option(help="Folder of the event logs.", show_default=False)] = None,
-    slices: Annotated[int, typer.Option(min=1, max=64)] = 3,
+    slices: Annotated[int, typer.Option(min=1, max=SLICES_MAX)] = 3,
     etcd: Etcd = None,
     as_json: Json = False,
 ) -> None:
@@ -185,6 +189,7 @@ def admin(
         str,
         typer.Option(
             metavar="HOST:PORT",
+            callback=host_port_or_none,
             help="Serve health and metrics there too, without the token: for probes and Prometheus.",
         ),
     ] = "",

@@ -24,7 +24,7 @@ from shoal_ops.arguments import AT_DEFAULT, At, Json, Key, Keys, Messages, Queue
 from shoal_ops.headers import Headers
 from shoal_ops.offsets import Offsets
 from shoal_ops.starts import checked_start
-from shoal_ops.times import checked_delay, checked_time, checked_ttl
+from shoal_ops.times import checked_ack_timeout, checked_delay, checked_time, checked_ttl
 
 commands = typer.Typer()
 
@@ -79,6 +79,7 @@ def declare(
             "--ack-timeout-ms",
             min=ACK_TIMEOUT_MS.low,
             max=ACK_TIMEOUT_MS.high,
+            callback=checked_ack_timeout,
             help="0: none. Else what a session has not acked for so long, at least 100, is given again.",
         ),
     ] = 0,

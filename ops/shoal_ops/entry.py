@@ -9,16 +9,18 @@ import sys
 
 from shoal_ops.exits import BAD_CALL, INTERRUPTED, code_of, tell
 from shoal_ops.extras import missing_library
-from shoal_runtime.standard_streams import ended_with_its_reader, open_closed_ones
+from shoal_runtime.standard_streams import ended_with_its_reader, lead_to_null
 
 
 def main() -> None:
-    open_closed_ones()
     try:
         with ended_with_its_reader():
             _run()
     except OSError as error:  # What was left to print could not be written: the disk is full, say.
-        tell(error)
+        try:
+            tell(error)
+        except OSError:  # As for stdout.
+            lead_to_null(2)
         sys.exit(code_of(error))
 
 

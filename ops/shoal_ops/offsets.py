@@ -58,4 +58,7 @@ def _range(text: str) -> tuple[int, int]:
     if not 0 < first <= last:
         what = f"{text} holds no offset: the first is at least 1, and the last not below it"
         raise OutOfRange(what, subject="offsets", limit=max(first, 1), value=last)
-    return first, OFFSET.check(last) + 1
+    if last >= OFFSET.high:
+        what = f"{text} is above {OFFSET.high - 1}, the last offset that there may be"
+        raise OutOfRange(what, subject="offsets", limit=OFFSET.high - 1, value=OFFSET.high)
+    return first, last + 1

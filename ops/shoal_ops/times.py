@@ -7,6 +7,7 @@ from datetime import datetime
 import typer
 
 from shoal_contract.arguments import TTL_S, check_delay_ms, check_time
+from shoal_contract.options import QueueOptions
 from shoal_ops.arguments import bad_argument
 
 
@@ -46,3 +47,10 @@ def checked_delay(seconds: float) -> float:
     with bad_argument():
         check_delay_ms(seconds)
     return seconds
+
+
+def checked_ack_timeout(milliseconds: int) -> int:
+    """Returns the ack timeout of a queue as it was given. Raises BadParameter."""
+    with bad_argument():
+        QueueOptions(ack_timeout_ms=milliseconds).check()
+    return milliseconds

@@ -86,6 +86,18 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"archive": {"enabled": True}, "census": {"enabled": True, "resources": {"requests": {"memory": "1Ti"}}}},
         "census.resources.requests.memory is 1Ti, above its limit of 4Gi",
     ),
+    "more of a large unit asked than a slice may take": (
+        {"slices": {"resources": {"requests": {"memory": "8Ei"}}}},
+        "slices.resources.requests.memory is 8Ei, above its limit of",
+    ),
+    "more of a small unit asked than a slice may take": (
+        {"slices": {"resources": {"requests": {"cpu": "1500000000n"}, "limits": {"cpu": 1}}}},
+        "slices.resources.requests.cpu is 1500000000n, above its limit of 1",
+    ),
+    "a request in words": ({"slices": {"resources": {"requests": {"memory": "abc"}}}}, "/resources/requests/memory"),
+    "a request of nothing": ({"admin": {"resources": {"requests": {"memory": ""}}}}, "/resources/requests/memory"),
+    "a request below zero": ({"redirector": {"resources": {"requests": {"cpu": "-1"}}}}, "/resources/requests/cpu"),
+    "a limit below zero": ({"slices": {"resources": {"limits": {"cpu": -1}}}}, "/resources/limits/cpu"),
     "a claim that a journal fills": (
         {"slices": {"persistence": {"size": "64Mi"}}},
         "slices.persistence.size is 64Mi; it needs 1Gi or more",
@@ -120,6 +132,12 @@ def test_the_neighbours_of_bad_values_pass() -> None:
         {"redirector": {"resources": {"requests": {"memory": "268435456000m"}}}},
         {"admin": {"resources": {"requests": {"memory": "64Mi"}, "limits": {"memory": "64Mi"}}}},
         {"admin": {"resources": {"requests": {"cpu": "3"}, "limits": None}}},
+        {"admin": {"enabled": False, "resources": {"requests": {"memory": "99Gi"}}}},
+        {"etcd": merged(EXTERNAL, {"builtIn": {"resources": {"requests": {"memory": "99Gi"}}}})},
+        {"census": {"resources": {"requests": {"memory": "99Gi"}}}},
+        {"slices": {"persistence": {"size": "10Pi"}}},
+        {"slices": {"resources": {"requests": {"cpu": "100u"}, "limits": {"cpu": "1m"}}}},
+        {"slices": {"resources": {"requests": {"cpu": ".5"}, "limits": {"cpu": "500m"}}}},
     ]
     for values in good:
         assert render(values)

@@ -31,3 +31,26 @@ async def shoal_json(*arguments: str, at: str) -> dict[str, object]:
     assert (code, error) == (0, "")
     found: dict[str, object] = json.loads(out)
     return found
+
+
+def pipe_without_reader() -> int:
+    ours, its = os.pipe()
+    os.close(ours)
+    return its
+
+
+async def into_closed_pipe(*arguments: str, at: str = "127.0.0.1:1", errors_too: bool = False) -> tuple[int, str]:
+    """Exit code, stderr: "" with `errors_too`, where stderr goes into the closed pipe, too."""
+    out = pipe_without_reader()
+    try:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "shoal_ops", *arguments,
+            env={"SHOAL_REDIRECTOR": at, "PATH": os.environ["PATH"], **with_tests()},
+            stdout=out, stderr=out if errors_too else asyncio.subprocess.PIPE,
+        )  # fmt: skip
+    finally:
+        os.close(out)
+    async with asyncio.timeout(WAIT_S):
+        _, error = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, (error or b"").decode()

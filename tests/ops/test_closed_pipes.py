@@ -13,7 +13,7 @@ from shoal_ops import exits
 from tests.client.conftest import real_redirector  # noqa: F401 - a fixture
 from tests.repository import with_tests
 
-from .command_line import WAIT_S
+from .command_line import WAIT_S, into_closed_pipe
 
 ALONE = [("--help",), ("--version",), ("publish", "--help"), ("pipeline", "--help"), ("bench", "--help")]
 ASKING = [
@@ -23,29 +23,6 @@ ASKING = [
     *(("peek", "cli-pipe"), ("tail", "cli-pipe"), ("pull", "cli-pipe", "--lease-ms", "1"), ("publish", "none", "x")),
     *(("watch", "members", "cli pipe"), ("declare", "cli-pipe", "--json")),
 ]
-
-
-def pipe_without_reader() -> int:
-    ours, its = os.pipe()
-    os.close(ours)
-    return its
-
-
-async def into_closed_pipe(*arguments: str, at: str = "127.0.0.1:1", errors_too: bool = False) -> tuple[int, str]:
-    """Exit code, stderr: "" with `errors_too`, where stderr goes into the closed pipe, too."""
-    out = pipe_without_reader()
-    try:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable, "-m", "shoal_ops", *arguments,
-            env={"SHOAL_REDIRECTOR": at, "PATH": os.environ["PATH"], **with_tests()},
-            stdout=out, stderr=out if errors_too else asyncio.subprocess.PIPE,
-        )  # fmt: skip
-    finally:
-        os.close(out)
-    async with asyncio.timeout(WAIT_S):
-        _, error = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, (error or b"").decode()
 
 
 @pytest.mark.parametrize("arguments", ALONE, ids=" ".join)

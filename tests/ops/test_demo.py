@@ -2,32 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-from itertools import islice
 from pathlib import Path
-
-import pytest
 
 from shoal_local.cluster import LocalCluster
 from shoal_ops import exits
-from shoal_ops.commands.demo import CHANNEL, CHURN
+from shoal_ops.commands.demo import CHANNEL
 
 from .command_line import shoal, shoal_json
-
-LOGS = Path(__file__).parents[1] / "data"
-LINES = 300
-
-
-@pytest.fixture
-def beginnings(tmp_path: Path) -> Path:
-    """A folder of the demo's files, each cut after some lines."""
-    folder = tmp_path / "logs"
-    folder.mkdir()
-    for name in (CHANNEL, *CHURN):
-        with gzip.open(LOGS / name, "rt", encoding="utf-8") as whole, gzip.open(folder / name, "wt") as cut:
-            cut.writelines(islice(whole, LINES))
-    return folder
 
 
 async def test_the_demo_loses_a_node_and_finds_every_message(beginnings: Path) -> None:

@@ -13,11 +13,11 @@ shoal/cluster: {{ .Values.cluster.name | quote }}
 shoal/slices: {{ .Values.slices.count | toString | quote }}
 {{- end -}}
 
-{{/* Thousandths of a quantity, to compare it with another one: 20Gi, 1.5Ti, 500G, 500m, 1e9. 0 for a unit that is none. */}}
+{{/* Thousandths of a quantity, to compare it with another one as float64: 20Gi, 1.5Ti, 500G, 500m, 1e9. */}}
 {{- define "shoal.thousandths" -}}
-{{- $factors := dict "m" 1 "" 1000 "k" 1000000 "M" 1000000000 "G" 1000000000000 "T" 1000000000000000 "P" 1000000000000000000 "Ki" 1024000 "Mi" 1048576000 "Gi" 1073741824000 "Ti" 1099511627776000 "Pi" 1125899906842624000 -}}
+{{- $factors := dict "n" 0.000001 "u" 0.001 "m" 1 "" 1000 "k" 1e6 "M" 1e9 "G" 1e12 "T" 1e15 "P" 1e18 "E" 1e21 "Ki" 1024000 "Mi" 1048576000 "Gi" 1073741824000 "Ti" 1099511627776000 "Pi" 1125899906842624000 "Ei" 1152921504606846976e3 -}}
 {{- $unit := regexFind "[A-Za-z]*$" . -}}
-{{- mulf (trimSuffix $unit . | float64) (get $factors $unit) | int64 -}}
+{{- mulf (trimSuffix $unit . | float64) (get $factors $unit) | printf "%.6f" -}}
 {{- end -}}
 
 {{/* A quantity as it was written; YAML may have made a number of it. */}}
@@ -36,8 +36,7 @@ value of its own. */}}
 {{- if hasKey $limits $what -}}
 {{- $asked := include "shoal.quantity" $value -}}
 {{- $most := include "shoal.quantity" (get $limits $what) -}}
-{{- $bound := include "shoal.thousandths" $most | int64 -}}
-{{- if and $bound (gt (include "shoal.thousandths" $asked | int64) $bound) -}}
+{{- if gt (include "shoal.thousandths" $asked | float64) (include "shoal.thousandths" $most | float64) -}}
 {{- $which := "" -}}
 {{- if and $.memory (eq $what "memory") -}}
 {{- $which = printf ", which is %s" $.memory -}}
@@ -54,16 +53,22 @@ value of its own. */}}
 {{- fail (printf "slices.count is %d and cluster.partitions %d: each slice needs a partition" (int $slices.count) (int .Values.cluster.partitions)) -}}
 {{- end -}}
 {{- /* Two segments of a journal, one made ahead, take 128 MiB; the segments that a checkpoint waits for, the store and the file system the rest. */ -}}
-{{- if lt (include "shoal.thousandths" $slices.persistence.size | int64) (include "shoal.thousandths" "1Gi" | int64) -}}
+{{- if lt (include "shoal.thousandths" $slices.persistence.size | float64) (include "shoal.thousandths" "1Gi" | float64) -}}
 {{- fail (printf "slices.persistence.size is %s; it needs 1Gi or more: segments of the journal take 64 MiB each, and the store needs room beside them" $slices.persistence.size) -}}
 {{- end -}}
 {{- range $name := list "slices" "redirector" -}}
 {{- $role := get $.Values $name -}}
 {{- include "shoal.refuseRequests" (dict "name" (printf "%s.resources" $name) "resources" $role.resources "memory" (printf "%s.memoryMiB" $name) "memoryMiB" $role.memoryMiB) -}}
 {{- end -}}
+{{- if .Values.admin.enabled -}}
 {{- include "shoal.refuseRequests" (dict "name" "admin.resources" "resources" .Values.admin.resources) -}}
+{{- end -}}
+{{- if .Values.etcd.builtIn.enabled -}}
 {{- include "shoal.refuseRequests" (dict "name" "etcd.builtIn.resources" "resources" .Values.etcd.builtIn.resources) -}}
+{{- end -}}
+{{- if .Values.census.enabled -}}
 {{- include "shoal.refuseRequests" (dict "name" "census.resources" "resources" .Values.census.resources) -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "shoal.refuseChanges" -}}

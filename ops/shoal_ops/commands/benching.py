@@ -7,9 +7,9 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
+from shoal_ops.consoles import ErrorConsole
 from shoal_ops.extras import require
 
 COMMAND = ("-m", "shoal_loadtest")
@@ -26,7 +26,7 @@ async def run_bench(arguments: Sequence[str]) -> int:
     )
     assert process.stdout is not None and process.stderr is not None
     columns = (SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True, highlight=False), transient=True) as progress:
+    with Progress(*columns, console=ErrorConsole(highlight=False), transient=True) as progress:
         row = progress.add_task("starting", total=None)
 
         async def follow(stream: asyncio.StreamReader) -> None:

@@ -17,6 +17,7 @@ from shoal_local.cluster import LocalCluster
 from shoal_local.commands import ACCEPT_EMPTY
 from shoal_local.lives import has_data
 from shoal_local.process import OnLine
+from shoal_runtime.standard_streams import ReaderGone
 from shoal_runtime.tasks import run_until
 
 _NOT_ARCHIVED = ("the archive takes no segments", "stops before its last checkpoint or archive", "without a last check")
@@ -27,17 +28,23 @@ _COLOURS = ("cyan", "magenta", "green", "blue", "yellow", "bright_cyan", "bright
 
 class MergedLog:
     """Prints the lines of all processes on one terminal, each with its process's name in its colour. Where there is no
-    terminal, the lines are plain."""
+    terminal, the lines are plain. `on_unread`: called, in place of ending the process, where nothing reads them."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console, on_unread: Callable[[], None]) -> None:
         self._console = console
+        self._on_unread = on_unread
+        self.unread = False
         self._colours: dict[str, str] = {"shoal": "bold"}
 
     def __call__(self, name: str, line: str) -> None:
         colour = self._colours.setdefault(name, _COLOURS[(len(self._colours) - 1) % len(_COLOURS)])
         text = Text(f"{name:>10} ", style=colour)
         text.append(line, style="bold" if name == "shoal" else "default")
-        self._console.print(text, soft_wrap=True)
+        try:
+            self._console.print(text, soft_wrap=True)
+        except ReaderGone:
+            self.unread = True
+            self._on_unread()
 
 
 class Archived:
@@ -59,11 +66,20 @@ async def run_cluster(
     make: Callable[..., LocalCluster], data: Path, archive: Path | None = None, admin: str | None = None
 ) -> None:
     """Runs a local cluster until Ctrl-C or SIGTERM. `make`: makes the cluster, given `on_line`. `admin`: host:port of
-    the HTTP gateway, which is started too."""
+    the HTTP gateway, which is started too. Where nothing reads the log any more, the cluster stops as at Ctrl-C, and
+    ReaderGone is raised."""
     if admin is not None:
         _check_admin(admin)
-    log = Archived(MergedLog(Console(highlight=False)))
     stop = asyncio.Event()
+    merged = MergedLog(Console(highlight=False), stop.set)
+    await _run_until(stop, make, data, archive, Archived(merged))
+    if merged.unread:
+        raise ReaderGone
+
+
+async def _run_until(
+    stop: asyncio.Event, make: Callable[..., LocalCluster], data: Path, archive: Path | None, log: Archived
+) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     cluster = make(on_line=log)

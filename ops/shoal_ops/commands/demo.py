@@ -12,6 +12,7 @@ from shoal_contract.errors import BadCall
 from shoal_local.cluster import LocalCluster
 from shoal_ops import output
 from shoal_ops.commands.replaying import shown_progress, tell
+from shoal_ops.consoles import ErrorConsole
 from shoal_ops.exits import DONE, FOUND
 from shoal_ops.replay.events import count_events
 from shoal_ops.replay.run import Replay, Source
@@ -27,7 +28,7 @@ async def run_demo(data: Path | None, slices: int, as_json: bool, etcd: Path | N
     tests/data."""
     sources = _sources(data or CHECKOUT / "tests" / "data")
     events = await asyncio.to_thread(lambda: sum(count_events(source.path) for source in sources))
-    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    console = ErrorConsole(highlight=False, soft_wrap=True)
     with tempfile.TemporaryDirectory(prefix="shoal-demo-") as folder:
         console.print(f"starting a cluster of {slices} slices in {folder}")
         async with LocalCluster(Path(folder), slices=slices, etcd=etcd) as cluster, Tasks("demo") as tasks:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from shoal_ops.consoles import ErrorConsole
 from shoal_ops.limits import REFRESH_PER_S
 
 Told = Callable[[str, int, int], None]
@@ -18,7 +18,7 @@ Told = Callable[[str, int, int], None]
 def shown_phases() -> Iterator[Callable[[str], Told]]:
     """Yields a function that makes a `Told` for each thing worked on, from its name. The bar vanishes at the end."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
+    console = ErrorConsole()
     quiet = not console.is_terminal
     with Progress(
         *columns, console=console, refresh_per_second=REFRESH_PER_S, transient=True, disable=quiet

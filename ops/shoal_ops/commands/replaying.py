@@ -12,6 +12,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn,
 from rich.text import Text
 
 from shoal_ops import output
+from shoal_ops.consoles import ErrorConsole
 from shoal_ops.exits import DONE, FOUND
 from shoal_ops.limits import MISMATCHES_SHOWN_MAX, REFRESH_PER_S
 from shoal_ops.replay.events import count_events
@@ -59,7 +60,7 @@ async def run_replay(
     """Replays the files. Returns the exit code."""
     replay = Replay(redirector, [Source(path, publish_after_churn) for path in files], clients, keep)
     events = await asyncio.to_thread(lambda: sum(count_events(path) for path in files))
-    async with shown_progress(replay, events, Console(stderr=True)):
+    async with shown_progress(replay, events, ErrorConsole()):
         report = await replay.run()
     tell(report, as_json)
     return FOUND if report.mismatches else DONE

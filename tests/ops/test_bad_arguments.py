@@ -1,0 +1,31 @@
+"""Arguments that are refused before a cluster is asked: they end with 2, and name what was typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from .command_line import shoal
+
+REFUSED = [
+    (("up", "--slices", "0"), "'--slices': Input should be greater than or equal to 1"),
+    (("up", "--slices", "65"), "'--slices': Input should be less than or equal to 64"),
+    (("demo", "--slices", "65"), "'--slices': Input should be less than or equal to 64"),
+    (("up", "--archive", ""), "'--archive': give the path of a folder"),
+    (("admin", "--metrics", "x"), "'--metrics': x needs HOST:PORT"),
+    (("declare", "anna", "--ack-timeout-ms", "5"), "'--ack-timeout-ms': ack_timeout_ms is 5; it needs at least 100"),
+    (("ack", "anna", "room", "9223372036854775807"), "9223372036854775807 is above 9223372036854775806"),
+    (("nack", "anna", "room", "1-9223372036854775807"), "1-9223372036854775807 is above 9223372036854775806"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "complaint"), REFUSED)
+async def test_a_value_out_of_its_range_is_a_bad_argument(
+    tmp_path: Path, arguments: tuple[str, ...], complaint: str
+) -> None:
+    where = ("--data", str(tmp_path / "data")) if arguments[0] == "up" else ()
+    code, out, error = await shoal(*arguments, *where, COLUMNS="300")
+    assert (code, out) == (2, "")
+    assert complaint in " ".join(error.split())
+    assert not (tmp_path / "data").exists()
