@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -18,6 +18,8 @@ from shoal_ops.limits import OFFSET_RANGES_MAX
 if TYPE_CHECKING:
     import shoal
 
+_LAST: Final = OFFSET.within(0, OFFSET.high - 1)
+"""An offset that one may be behind: a range is given to the client with the offset behind its last."""
 _RANGE = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?")
 
 
@@ -58,7 +60,4 @@ def _range(text: str) -> tuple[int, int]:
     if not 0 < first <= last:
         what = f"{text} holds no offset: the first is at least 1, and the last not below it"
         raise OutOfRange(what, subject="offsets", limit=max(first, 1), value=last)
-    if last >= OFFSET.high:
-        what = f"{text} is above {OFFSET.high - 1}, the last offset that there may be"
-        raise OutOfRange(what, subject="offsets", limit=OFFSET.high - 1, value=OFFSET.high)
-    return first, last + 1
+    return first, _LAST.check(last) + 1
