@@ -97,7 +97,9 @@ class Attachments:
         self._no_room: dict[int, ShoalError] = {}
         """Handles that the slice has no room for now; their attach is sent again."""
         self._lives: dict[int, int] = {}
-        """Handle -> life of its queue's part here, as the last attach told; 0: there was no part, or its life ended."""
+        """Handle -> life of its queue's part here, as the slice told last; 0: there was no part, or its life ended."""
+        self._early: dict[int, int] = {}
+        """The lives of parts that came before the answer to the attach, which says that there was none."""
 
     @property
     def complete(self) -> bool:
@@ -111,6 +113,7 @@ class Attachments:
         self._unanswered = set(self._queues)
         self._no_room = {}
         self.unconfirmed = set(self._lives)
+        self._early = {}
         return [AttachFrame(self, self._detaches) for _ in range(0, len(self._queues), ATTACH_QUEUES_MAX)]
 
     def end_stream(self) -> None:
@@ -154,6 +157,7 @@ class Attachments:
             self._unsent.pop(handle, None)
             self._no_room.pop(handle, None)
             self._lives.pop(handle, None)
+            self._early.pop(handle, None)
         for left in (self._unanswered, self.absent, self.unconfirmed):
             left.difference_update(handles)
         answers: list[asyncio.Future[wire.Answer]] = []
@@ -184,9 +188,23 @@ class Attachments:
         self.absent.update(handle for handle in answer.absent if handle in self._queues)
         self.tells_nacks_taken = answer.tells_nacks_taken
         if len(answer.lives) == len(handles):  # A slice of an older version sends no lives.
-            self._learn(handles, answer.lives)
+            pairs = zip(handles, answer.lives, strict=True)
+            self._learn(handles, [self._early.pop(handle, 0) or life for handle, life in pairs])
         self.learn_ack_timeouts(handles, answer.ack_timeouts_ms or [0] * len(handles))
         self.changed.set()
+
+    def parts_came(self, told: wire.AckTimeouts) -> list[int]:
+        """Records what the slice tells of parts that queues got after they were attached. Returns their handles, as far
+        as the lives are known."""
+        came = []
+        for handle, life in zip(told.handles, told.lives, strict=False):  # An older slice tells no lives.
+            if handle in self._unanswered:
+                self._early[handle] = life
+            elif handle in self._queues:
+                self._lives[handle] = life
+                came.append(handle)
+        self.learn_ack_timeouts(told.handles, told.ms)
+        return came
 
     def learn_ack_timeouts(self, handles: Iterable[int], timeouts_ms: Iterable[int]) -> None:
         """Reports the ack timeouts of queues, in milliseconds; 0: there is none."""

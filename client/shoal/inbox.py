@@ -256,9 +256,8 @@ class Inbox:
 
         Raises DeadlineExceeded, naming the slices that have not answered, or that lack acks: ack what fills the window
         and flush again, or take it that these messages come again. Raises Unavailable, once, if acks that were lost
-        with a connection were too many to be remembered, or of a queue that was bound to the slice's keys after the
-        inbox attached it, or if acks of queues that were stopped came later than the ack timeout: their messages may
-        come again. Raises the error with which a slice refused acks, once.
+        with a connection were too many to be remembered, or if acks of queues that were stopped came later than the ack
+        timeout: their messages may come again. Raises the error with which a slice refused acks, once.
         """
         await self._flush(self._deadline(deadline_s))
 

@@ -193,8 +193,8 @@ class InboxSlice(Consumer):
         if response.resets:
             self.attachments.lives_ended(response.resets)
         if response.ack_timeouts.handles:
-            told = response.ack_timeouts
-            self.attachments.learn_ack_timeouts(told.handles, told.ms)
+            told = self.attachments.parts_came(response.ack_timeouts)
+            self._dropped.exist(self.session.slice_name, told)
         for ended in response.ended:
             self._queue_ended(ended.handle, from_wire(ended.error))
         came: Sequence[Came] = response.deliveries

@@ -269,8 +269,10 @@ async def test_too_many_acks_in_doubt_are_said_once(cluster: FakeCluster, fake_b
 async def test_acks_in_doubt_at_a_slice_where_the_queue_was_bound_after_its_attach_are_told(
     cluster: FakeCluster, fake_broker: shoal.Broker, had: bool
 ) -> None:
-    """The slice tells no life of such a part, so that the client takes it for another one on the next stream."""
+    """A slice of an older version tells no life of such a part: the client takes it for another one on the next
+    stream."""
     queue, key, slice_ = cluster.queue_with_home("s01"), cluster.key_of("s02"), cluster.slices["s02"]
+    slice_.tells_lives_of_new_parts = False
     await fake_broker.declare(queue)
     async with fake_broker.consume(queue) as inbox:
         await fake_broker.bind(queue, key)
@@ -282,3 +284,23 @@ async def test_acks_in_doubt_at_a_slice_where_the_queue_was_bound_after_its_atta
         inbox.ack(*again)
         await inbox.flush(deadline_s=PROMPT_S)
     assert (await fake_broker.describe(queue)).messages == 0
+
+
+@pytest.mark.parametrize("had", [True, False])
+async def test_a_part_that_came_after_the_attach_is_known_again_after_a_lost_stream(
+    cluster: FakeCluster, fake_broker: shoal.Broker, had: bool
+) -> None:
+    """It was taken for another life: all that the program had came again, and its later acks had no effect."""
+    queue, key, slice_ = cluster.queue_with_home("s01"), cluster.key_of("s02"), cluster.slices["s02"]
+    await fake_broker.declare(queue)
+    async with fake_broker.consume(queue) as inbox:
+        await fake_broker.bind(queue, key)
+        await fake_broker.publish_many(key, [b"1", b"2", b"3"])
+        messages = await take(inbox, 3)
+        await in_doubt(inbox, slice_, messages[:2], had=had)
+        await inbox.flush(deadline_s=PROMPT_S)
+        inbox.ack(messages[2])
+        await inbox.flush(deadline_s=PROMPT_S)
+        await fake_broker.publish(key, b"4")
+        assert [message.body for message in await take(inbox, 1)] == [b"4"], "nothing came again"
+    assert (await fake_broker.describe(queue)).messages == 1

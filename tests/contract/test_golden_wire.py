@@ -47,7 +47,7 @@ RESPONSE = wire.SessionResponse(
         wire.Delivery(key=b"k", first=1, low=2, to=3, chunk=b"chunk", time_ms=1000, handles=[1], redelivered=1)
     ],
     resets=[4],
-    ack_timeouts=wire.AckTimeouts(handles=[4], ms=[3000]),
+    ack_timeouts=wire.AckTimeouts(handles=[4], ms=[3000], lives=[7]),
 )
 GOLDEN: list[tuple[Message, str]] = [
     (
@@ -105,7 +105,7 @@ GOLDEN: list[tuple[Message, str]] = [
     (wire.ConfigureRequest(key=b"k", options=KeyOptions(1).to_wire()), "0a016b12020801"),
     (wire.Publishes(keys=[b"k"], not_before_ms=300), "0a016b28ac02"),
     (wire.PublishRequest(key=b"k", not_before_ms=300), "0a016b38ac02"),
-    (RESPONSE, "0a0508073a010112180a016b1001180220032a056368756e6b30e8073a010140011a010432070a01041202b817"),
+    (RESPONSE, "0a0508073a010112180a016b1001180220032a056368756e6b30e8073a010140011a0104320a0a01041202b8171a0107"),
 ]
 
 

@@ -115,7 +115,7 @@ def take(world: World, random: Random, client: Client | None = None) -> None:
         dispatcher.sent(session, cost_bytes)
     elif client.awake:
         session.resets.clear()
-        session.ack_timeouts.clear()
+        session.new_parts.clear()
         session.ended_handles.take(len(session.ended_handles))
         deliveries: list[wire.Delivery] = []
         if session.waiting:

@@ -124,3 +124,20 @@ def test_sessions_are_told_that_a_handle_begins_anew() -> None:
     assert session.awaited == {5: b"q"}
     core.change(declare("q"))
     assert not session.awaited, "attached again as soon as it is there"
+
+
+def test_a_session_is_told_the_life_of_a_part_that_came_after_its_attach() -> None:
+    """As an answer to an attach tells it: a client that does not know it takes it for another life later."""
+    core = CoreDriver()
+    session, later = core.session(), core.session()
+    assert not core.attach(session, HERE, 1), "there is no part yet"
+    core.change(declare(HERE))
+    core.pump()
+    told = session.take_new_parts(10)
+    life = core.dispatcher.attach(later, HERE.encode(), 1, 10, 100).part
+    assert life and {handle: part.life for handle, part in told.items()} == {1: life}
+    core.change(drop(HERE), declare(HERE))
+    core.pump()
+    second = session.take_new_parts(10)[1].life
+    assert second not in (0, life) and list(session.resets) == [1]
+    assert session.new_parts == {}

@@ -58,9 +58,7 @@ class FakeSlice:
         self.answering.set()
         self.tells_lives = True
         """False: does as a slice of an older version."""
-        self.tells_unacked = True
-        """False: does as a slice of an older version."""
-        self.tells_nacks_taken = True
+        self.tells_unacked = self.tells_nacks_taken = self.tells_lives_of_new_parts = True
         """False: does as a slice of an older version."""
         self.late_attached = False
         """True if the answer to an attach comes behind the first deliveries."""
@@ -352,9 +350,11 @@ class FakeSlice:
         for session in self._sessions if made else ():
             told = wire.AckTimeouts()
             for handle, queue in session.queues.items():
-                if queue in made and queue in queues.parts and queues.parts[queue].options.ack_timeout_ms:
+                if queue in made and queue in queues.parts:
                     told.handles.append(handle)
                     told.ms.append(queues.parts[queue].options.ack_timeout_ms)
+                    if self.tells_lives_of_new_parts:
+                        told.lives.append(queues.life_of(queue))
             if told.handles:
                 session.outbox.put_nowait(wire.SessionResponse(ack_timeouts=told))
 

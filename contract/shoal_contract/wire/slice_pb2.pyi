@@ -1013,8 +1013,8 @@ class SessionResponse(_message.Message):
 
     @_builtins.property
     def ack_timeouts(self) -> Global___AckTimeouts:
-        """Ack timeouts of queues that the slice attached without an Attach of theirs: they got a part here, or were dropped and
-        declared anew, after they were attached.
+        """Of queues that the slice attached without an Attach of theirs: they got a part here, or were dropped and declared
+        anew, after they were attached.
         """
 
     def __init__(
@@ -1037,25 +1037,29 @@ Global___SessionResponse: _TypeAlias = SessionResponse  # noqa: Y015
 
 @_typing.final
 class AckTimeouts(_message.Message):
-    """For each handle its queue's ack_timeout_ms here, which is not 0."""
+    """For each handle its queue's ack_timeout_ms here, and the life of its part, as Attached tells them."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HANDLES_FIELD_NUMBER: _builtins.int
     MS_FIELD_NUMBER: _builtins.int
+    LIVES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def handles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     @_builtins.property
     def ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def lives(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
     def __init__(
         self,
         *,
         handles: _abc.Iterable[_builtins.int] | None = ...,
         ms: _abc.Iterable[_builtins.int] | None = ...,
+        lives: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["handles", b"handles", "ms", b"ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["handles", b"handles", "lives", b"lives", "ms", b"ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

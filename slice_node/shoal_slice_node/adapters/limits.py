@@ -32,8 +32,8 @@ RESPONSE_BYTES_MAX: Final = FRAME_BYTES_MAX - (256 << 10)
 RESETS_PER_RESPONSE_MAX: Final = 20_000
 """The number of reset handles in one response: 5 bytes each, which fit into the rest of a frame."""
 
-ACK_TIMEOUTS_PER_RESPONSE_MAX: Final = 10_000
-"""The number of handles in one response whose ack timeouts are told: 10 bytes each."""
+NEW_PARTS_PER_RESPONSE_MAX: Final = 5_000
+"""The number of handles in one response of whose new parts it tells: 20 bytes each."""
 
 ENDED_PER_RESPONSE_MAX: Final = 20
 """The number of ended handles in one response; they fit into the rest of a frame, too."""
@@ -469,6 +469,6 @@ assert SMALL_FRAME_BYTES <= SMALL_FRAME_KEPT_BYTES <= SMALL_FRAMES_BYTES_MIN
 assert WRITE_COST_BYTES < WRITES_PER_TURN_BYTES
 assert UNARY_READ_CROWDED_S < UNARY_READ_S
 assert OPERATORS_CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX <= OPEN_FILES_RESERVE // 2
-assert 5 * RESETS_PER_RESPONSE_MAX + 10 * ACK_TIMEOUTS_PER_RESPONSE_MAX <= 200_000
+assert 5 * RESETS_PER_RESPONSE_MAX + 20 * NEW_PARTS_PER_RESPONSE_MAX <= 200_000
 assert RESPONSE_BYTES_MAX + 200_000 + ENDED_BYTES_MAX * ENDED_PER_RESPONSE_MAX < FRAME_BYTES_MAX
 assert PULL_BYTES_MAX + CHUNK_BYTES_MAX + PARCEL_BYTES_MAX < RESPONSE_BYTES_MAX

@@ -13,11 +13,11 @@ from shoal_slice_node.adapters.answers import Answers
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.kept_frames import Frame, Kept
 from shoal_slice_node.adapters.limits import (
-    ACK_TIMEOUTS_PER_RESPONSE_MAX,
     BYTES_PER_WEIGHT,
     DELIVERIES_PER_WRITE_BYTES,
     ENDED_PER_RESPONSE_MAX,
     LARGE_ANSWER_WEIGHT,
+    NEW_PARTS_PER_RESPONSE_MAX,
     OPERATIONS_PER_WEIGHT,
     RESETS_PER_RESPONSE_MAX,
     RESPONSE_BYTES_MAX,
@@ -152,9 +152,10 @@ class SessionWork:
         room = self._answers.take(response, RESPONSE_BYTES_MAX)
         response.resets.extend(session.take_resets(RESETS_PER_RESPONSE_MAX))
         response.ended.extend(session.ended_handles.take(ENDED_PER_RESPONSE_MAX))
-        if session.ack_timeouts:
-            timeouts = session.take_ack_timeouts(ACK_TIMEOUTS_PER_RESPONSE_MAX)
-            response.ack_timeouts.MergeFrom(wire.AckTimeouts(handles=timeouts.keys(), ms=timeouts.values()))
+        if session.new_parts:
+            parts = session.take_new_parts(NEW_PARTS_PER_RESPONSE_MAX)
+            timeouts_ms, lives = zip(*parts.values(), strict=True)
+            response.ack_timeouts.MergeFrom(wire.AckTimeouts(handles=parts, ms=timeouts_ms, lives=lives))
         if not session.waiting or session.tells or room < RESPONSE_BYTES_MAX // 2:
             return response, 0
         taken = self._broker.dispatcher.take(session, min(room, DELIVERIES_PER_WRITE_BYTES))

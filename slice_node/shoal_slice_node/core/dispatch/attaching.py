@@ -302,13 +302,14 @@ class Attaching:
         """Attaches a queue that the session had or waits for; ends the session if there is no room any more, as no
         answer can tell it so."""
         try:
-            self.attach(session, name, handle, window_messages, window_bytes)
+            begun = self.attach(session, name, handle, window_messages, window_bytes)
         except ShoalError as error:
             self.detach(session, handle)  # The session no longer waits for the queue.
             self.end(session, error)
         else:
-            session.tell_ack_timeout(handle)
-            if session.ack_timeouts:
+            if begun.part:
+                session.tell_new_part(handle, begun.part)
+            if session.new_parts:
                 self._registry.dirty[session.number] = session
 
     def end(self, session: Session, error: ShoalError) -> None:

@@ -13,6 +13,7 @@ from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.dispatch.asked_attaches import AskedAttaches
 from shoal_slice_node.core.dispatch.ended_handles import EndedHandles
 from shoal_slice_node.core.dispatch.nacks_taken import NacksTaken
+from shoal_slice_node.core.dispatch.new_part import NewPart
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot, Taken
 from shoal_slice_node.core.dispatch.shares import Share
 from shoal_slice_node.core.dispatch.unsent import UnsentParcels
@@ -44,7 +45,6 @@ class Session:
         "_left_behind",
         "_taken",
         "_unsent",
-        "ack_timeouts",
         "asked",
         "attachments",
         "awaited",
@@ -54,6 +54,7 @@ class Session:
         "ended_handles",
         "leases",
         "nacks_taken",
+        "new_parts",
         "number",
         "owed",
         "owed_max",
@@ -110,8 +111,8 @@ class Session:
         self.resets: dict[int, None] = {}
         """Handles of queues that were dropped here, each once: the client is told before it gets anything of their next
         life."""
-        self.ack_timeouts: dict[int, int] = {}
-        """Handle -> the ack timeout of its queue, in milliseconds, where no answer to an attach told it."""
+        self.new_parts: dict[int, NewPart] = {}
+        """By handle, where no answer to an attach told them."""
         self.ended_handles = EndedHandles(owner, number, attached or Share("attached queues", 1 << 40))
         """Handles that another session's attach ended, or that were refused because of one: the client is told."""
 
@@ -131,7 +132,7 @@ class Session:
     @property
     def tells(self) -> bool:
         """Returns whether the client is still to be told something of its handles; messages come behind it."""
-        return bool(self.resets or self.ended_handles or self.ack_timeouts)
+        return bool(self.resets or self.ended_handles or self.new_parts)
 
     def queue_of(self, handle: int) -> bytes | None:
         """Returns the name that the handle stands for, attached or awaited; None: the handle is not in use."""
@@ -150,7 +151,7 @@ class Session:
         attachment = self.attachments.pop(handle, None)
         if attachment is not None:
             feed = attachment.feed
-            self.ack_timeouts.pop(handle, None)
+            self.new_parts.pop(handle, None)
             self.paused.pop(attachment, None)
             self.resumed.pop(attachment, None)
             del self.by_queue[feed.name]
@@ -189,17 +190,17 @@ class Session:
             del self.resets[handle]
         return handles
 
-    def tell_ack_timeout(self, handle: int) -> None:
-        """Notes that the client is to be told the ack timeout of an attached queue, if there is one."""
+    def tell_new_part(self, handle: int, life: int) -> None:
+        """Notes that the client is to be told of the part that an attached queue has here now."""
         attachment = self.attachments.get(handle)
-        if attachment is not None and attachment.feed.ack_timeout_ms:
-            self.ack_timeouts[handle] = attachment.feed.ack_timeout_ms
+        if attachment is not None:
+            self.new_parts[handle] = NewPart(attachment.feed.ack_timeout_ms, life)
 
-    def take_ack_timeouts(self, count_max: int) -> dict[int, int]:
-        """Returns the ack timeouts that the client is to be told, in milliseconds, of up to `count_max` handles."""
-        told = dict(islice(self.ack_timeouts.items(), count_max))
+    def take_new_parts(self, count_max: int) -> dict[int, NewPart]:
+        """Returns what the client is to be told of new parts, of up to `count_max` handles."""
+        told = dict(islice(self.new_parts.items(), count_max))
         for handle in told:
-            del self.ack_timeouts[handle]
+            del self.new_parts[handle]
         return told
 
     def end_with(self, error: ShoalError) -> None:
