@@ -45,9 +45,12 @@ def apply_in_part(state: State, record: Record) -> Work[None]:
 
 
 def _can_be_applied(state: State, record: Record) -> Work[bool]:
-    """Applies a record to an overlay, which is dropped. Returns whether that worked."""
+    """Applies a record to an overlay, which is dropped. Returns whether that worked. Raises MemoryError: another node,
+    or another start, might have had enough."""
     try:
         yield from apply_record(state.tried(), record)
+    except MemoryError:
+        raise
     except Exception:
         return False
     return True
