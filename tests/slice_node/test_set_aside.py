@@ -13,7 +13,7 @@ from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.due import apply_due
 from shoal_slice_node.core.apply.publishes import publish as published
-from shoal_slice_node.core.apply.records import ChangeHead, Kind
+from shoal_slice_node.core.apply.records import ChangeHead, Kind, encode_change
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.verbs import applying
@@ -134,6 +134,23 @@ def test_of_a_change_only_the_steps_that_fail_are_left_out(monkeypatch: pytest.M
     assert isinstance(error, Conflict) and f"journal record {aside}" in error.message
     assert outcome.steps[3].offsets == [1]
     assert pulled(core) == [("bad", 1)], "nothing was published by the repeat"
+
+
+def test_a_repeat_of_a_change_that_was_left_out_in_part_does_nothing() -> None:
+    """As a downgrade leaves them: a step is not known, and the frame is in the journal twice, with another between."""
+    live = CoreDriver()
+    live.change(declare("q"), bind("q", "k"))
+    known = wire.Change(steps=[publish("k", b"1")]).SerializeToString()
+    strange = encode_change(HEAD, known + b"\x0a\x03\xfa\x01\x00")
+    lsn = live.state.lsn
+
+    def record(number: int, payload: bytes) -> Record:
+        return Record(Kind.CHANGE, 0, lsn + number, 1, 2_000, payload)
+
+    second = encode_change(HEAD._replace(sequence=2), wire.Change(steps=[publish("k", b"2")]).SerializeToString())
+    records = [*live.records, record(1, strange), record(2, second), record(3, strange), record(4, second)]
+    core = served(replayed(records, {lsn + 1: SET_ASIDE, lsn + 3: SET_ASIDE}))
+    assert pulled(core) == [("k", 1), ("k", 2)]
 
 
 def test_a_transaction_with_a_step_that_fails_is_left_out_whole(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,10 +10,10 @@ Not here: a record of which nothing is to be applied, as even trying does harm (
 
 from __future__ import annotations
 
-from shoal_contract.errors import Conflict
+from shoal_contract.errors import Conflict, ShoalError
 from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.producers import remember
+from shoal_slice_node.core.apply.producers import heard, remember, repeated_answer
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, decode_change, encode_change
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.turns import Work
@@ -32,6 +32,9 @@ def apply_in_part(state: State, record: Record) -> Work[None]:
     if change is None:
         return
     head = decode_change(record.payload)[0]
+    if head.producer != NO_PRODUCER and _is_repeat(state, head):
+        heard(state, head.producer, record.time_ms)
+        return
     outcome = wire.Outcome()
     for step in () if change.atomic else change.steps:
         one = _alone(record, step)
@@ -42,6 +45,13 @@ def apply_in_part(state: State, record: Record) -> Work[None]:
     state.effects.outcome = outcome.SerializeToString()
     if head.producer != NO_PRODUCER:
         remember(state, head, state.effects.outcome, record.time_ms)
+
+
+def _is_repeat(state: State, head: ChangeHead) -> bool:
+    try:
+        return repeated_answer(state, head) is not None
+    except ShoalError:  # Its answer is forgotten.
+        return True
 
 
 def _can_be_applied(state: State, record: Record) -> Work[bool]:
