@@ -206,6 +206,10 @@ class Attachments:
         self.learn_ack_timeouts(told.handles, told.ms)
         return came
 
+    def _forget_early(self, handles: Iterable[int]) -> None:
+        for handle in handles:
+            self._early.pop(handle, None)
+
     def learn_ack_timeouts(self, handles: Iterable[int], timeouts_ms: Iterable[int]) -> None:
         """Reports the ack timeouts of queues, in milliseconds; 0: there is none."""
         timeouts = zip(handles, timeouts_ms, strict=True)
@@ -214,6 +218,7 @@ class Attachments:
     def refused(self, handles: Sequence[int], error: ShoalError) -> None:
         """Ends a frame that was refused as a whole. If the slice has no room, tries again later. If the outcome is
         unknown, the stream is lost, and the next stream attaches these."""
+        self._forget_early(handles)
         if isinstance(error, ResourceExhausted):
             if not self._no_room:
                 _log.warning("slice %s attaches no more queues now, and is asked again: %s", self._slice_name, error)
@@ -246,6 +251,7 @@ class Attachments:
     def lives_ended(self, handles: Iterable[int]) -> None:
         """Records what the slice says: the lives of these handles' queues ended on this stream."""
         ended = [handle for handle in handles if handle in self._queues]
+        self._forget_early(ended)
         self._lives.update(dict.fromkeys(ended, 0))
         self._on_lives_ended(ended, ended)
 

@@ -12,6 +12,7 @@ import shoal
 from shoal.attachments import Attachments
 from shoal.core.frames import Frame
 from shoal.testing import FakeCluster, FakeSlice
+from shoal_contract.errors import OutcomeUnknown
 from shoal_contract.wire import slice_pb2 as wire
 from tests.client.calls import take, until
 
@@ -261,3 +262,21 @@ async def test_an_attach_beside_a_detach_waits_for_no_silent_slice_that_is_not_t
             assert [message.body for message in await take(inbox, 1)] == [b"x"]
             detaching.cancel()
             await asyncio.wait([detaching])
+
+
+def test_what_was_told_before_the_answer_goes_with_its_life_and_with_a_refusal() -> None:
+    """A part that came before the answer to its attach, and was dropped, or whose attach was refused: the next one is
+    what counts."""
+    nothing: Any = lambda *told: None  # noqa: E731
+    for how in ("reset", "refused"):
+        attachments = Attachments("s01", {1: b"q"}, wire.Attach(), nothing, nothing, nothing, nothing, nothing)
+        attachments.begin_stream()
+        attachments.parts_came(wire.AckTimeouts(handles=[1], ms=[0], lives=[7]))
+        if how == "reset":
+            attachments.lives_ended([1])
+            attachments.answered([1], wire.Attached(absent=[1], lives=[0]))
+            assert attachments.without_part([1]) == [1]
+        else:
+            attachments.refused([1], OutcomeUnknown("the stream is lost"))
+            attachments.answered([1], wire.Attached(lives=[9]))
+            assert attachments._lives == {1: 9}

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from shoal_contract.errors import Corrupt, OutOfRange
+from shoal_slice_node.adapters.recovery import recover
 from shoal_slice_node.storage.journal_repair import JournalRepair, Loss
 from shoal_slice_node.storage.journal_segment import read_head, segment_name
 from shoal_slice_node.storage.offline import check_path
@@ -46,6 +47,19 @@ async def test_a_record_that_cannot_be_applied_stops_the_node_until_it_is_set_as
     report = check_path(tmp_path)
     assert report.sound and report.set_aside == (20,)
     assert queues(tmp_path) == set(range(2, QUEUES + 2)) - {20}
+
+
+async def test_what_was_left_out_is_decided_once(tmp_path: Path) -> None:
+    """Else a version that can apply it would do so later, below what was acknowledged meanwhile."""
+    await node(tmp_path, checkpoint_lsn=5, bad_lsn=20)
+    with stopped(tmp_path) as store:
+        repair = JournalRepair(tmp_path, store)
+        repair.set_aside(repair.find(20))
+    recovered = await recover(tmp_path)
+    try:
+        assert recovered.store.checkpoint_lsn >= 20
+    finally:
+        await recovered.close()
 
 
 @pytest.mark.parametrize("lsn", [5, QUEUES + 2])

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 from collections.abc import Callable, Sequence
+from errno import ENOSPC
 from pathlib import Path
 
 from rich.console import Console
@@ -28,7 +29,8 @@ _COLOURS = ("cyan", "magenta", "green", "blue", "yellow", "bright_cyan", "bright
 
 class MergedLog:
     """Prints the lines of all processes on one terminal, each with its process's name in its colour. Where there is no
-    terminal, the lines are plain. `on_unread`: called, in place of ending the process, where nothing reads them."""
+    terminal, the lines are plain. `on_unread`: called, in place of ending the process, where nothing reads them, or the
+    terminal is gone. While a disk is full, lines are lost."""
 
     def __init__(self, console: Console, on_unread: Callable[[], None]) -> None:
         self._console = console
@@ -45,6 +47,10 @@ class MergedLog:
         except ReaderGone:
             self.unread = True
             self._on_unread()
+        except OSError as error:
+            if error.errno != ENOSPC:  # Else the line is lost, and later ones may find room.
+                self.unread = True
+                self._on_unread()
 
 
 class Archived:

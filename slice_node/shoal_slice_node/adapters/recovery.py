@@ -171,8 +171,9 @@ async def _checkpoint(store: Store) -> None:
 
 async def _replay(replica: Replica, store: Store, journal: Journal, freezing: Freezing) -> int:
     """Applies the records that the checkpoint does not have, LOOP_SLICE_MS at a time. Returns their number. Only an
-    oversized tail is checkpointed during replay; otherwise the first checkpoint waits until the node follows. Where one
-    fails, what is frozen stays so: a node on a full disk starts, since it is drops and purges that free it."""
+    oversized tail, and what a set-aside record left, is checkpointed during replay; otherwise the first checkpoint
+    waits until the node follows. Where one fails, what is frozen stays so: a node on a full disk starts, since it is
+    drops and purges that free it."""
     began = turn_began = time.perf_counter()
     state, replayed = replica.state, 0
     for record in journal.records(store.checkpoint_lsn + 1):
@@ -189,7 +190,8 @@ async def _replay(replica: Replica, store: Store, journal: Journal, freezing: Fr
                 " left out",
                 record.lsn,
             )
-        if _is_oversized(store, freezing):
+        if (effects.set_aside and not store.freezing) or _is_oversized(store, freezing):
+            # What was left out is decided once: another version might apply it later, below what is acknowledged now.
             freezing.freeze()
             await _checkpoint(store)
         await _bound(store, freezing)
