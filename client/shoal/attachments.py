@@ -99,7 +99,9 @@ class Attachments:
         self._lives: dict[int, int] = {}
         """Handle -> life of its queue's part here, as the slice told last; 0: there was no part, or its life ended."""
         self._early: dict[int, int] = {}
-        """The lives of parts that came before the answer to the attach, which says that there was none."""
+        """The lives of parts that came before the answer to the attach, which may say that there was none."""
+        self._ended_early: set[int] = set()
+        """Handles of which a life ended on this stream before the answer to their attach."""
 
     @property
     def complete(self) -> bool:
@@ -114,6 +116,7 @@ class Attachments:
         self._no_room = {}
         self.unconfirmed = set(self._lives)
         self._early = {}
+        self._ended_early = set()
         return [AttachFrame(self, self._detaches) for _ in range(0, len(self._queues), ATTACH_QUEUES_MAX)]
 
     def end_stream(self) -> None:
@@ -158,7 +161,7 @@ class Attachments:
             self._no_room.pop(handle, None)
             self._lives.pop(handle, None)
             self._early.pop(handle, None)
-        for left in (self._unanswered, self.absent, self.unconfirmed):
+        for left in (self._unanswered, self.absent, self.unconfirmed, self._ended_early):
             left.difference_update(handles)
         answers: list[asyncio.Future[wire.Answer]] = []
         for start in range(0, len(handles) if self._open else 0, ATTACH_QUEUES_MAX):
@@ -183,7 +186,7 @@ class Attachments:
 
     def answered(self, handles: Sequence[int], answer: wire.Attached) -> None:
         """Records the answer to an attach of these handles."""
-        for left in (self._unanswered, self.absent, self.unconfirmed):
+        for left in (self._unanswered, self.absent, self.unconfirmed, self._ended_early):
             left.difference_update(handles)
         self.absent.update(handle for handle in answer.absent if handle in self._queues)
         self.tells_nacks_taken = answer.tells_nacks_taken
@@ -198,7 +201,7 @@ class Attachments:
         as the lives are known."""
         came = []
         for handle, life in zip(told.handles, told.lives, strict=False):  # An older slice tells no lives.
-            if handle in self._unanswered:
+            if handle in self._unanswered and handle not in self._ended_early:
                 self._early[handle] = life
             elif handle in self._queues:
                 self._lives[handle] = life
@@ -252,6 +255,7 @@ class Attachments:
         """Records what the slice says: the lives of these handles' queues ended on this stream."""
         ended = [handle for handle in handles if handle in self._queues]
         self._forget_early(ended)
+        self._ended_early.update(self._unanswered.intersection(ended))
         self._lives.update(dict.fromkeys(ended, 0))
         self._on_lives_ended(ended, ended)
 

@@ -280,3 +280,24 @@ def test_what_was_told_before_the_answer_goes_with_its_life_and_with_a_refusal()
             attachments.refused([1], OutcomeUnknown("the stream is lost"))
             attachments.answered([1], wire.Attached(lives=[9]))
             assert attachments._lives == {1: 9}
+
+
+def test_a_life_that_begins_before_the_answer_to_the_attach_is_not_ended_by_it() -> None:
+    """The queue was dropped and declared anew while the slice attached many: its acks had no effect from then on."""
+    nothing: Any = lambda *told: None  # noqa: E731
+    ended: list[list[int]] = []
+    attachments = Attachments(
+        "s01",
+        {1: b"q"},
+        wire.Attach(),
+        nothing,
+        nothing,
+        lambda handles, _: ended.append(list(handles)),
+        nothing,
+        nothing,
+    )
+    attachments.begin_stream()
+    attachments.lives_ended([1])
+    attachments.parts_came(wire.AckTimeouts(handles=[1], ms=[0], lives=[8]))
+    attachments.answered([1], wire.Attached(lives=[8]))
+    assert ended == [[1]] and attachments._lives == {1: 8}

@@ -7,6 +7,9 @@ from shoal_contract.names import direct_key
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import Kind, encode_ownership
+from shoal_slice_node.core.limits import ATTACHED_PER_STEP
+from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.turns import finish
 
 from .core_driver import PARTITIONS, CoreDriver, bind, declare, drop, publish
 
@@ -141,3 +144,20 @@ def test_a_session_is_told_the_life_of_a_part_that_came_after_its_attach() -> No
     second = session.take_new_parts(10)[1].life
     assert second not in (0, life) and list(session.resets) == [1]
     assert session.new_parts == {}
+
+
+def test_an_attach_is_answered_with_the_lives_that_are_there_at_its_end() -> None:
+    """Queues that are dropped, declared anew, or come while many are attached in turns."""
+    core = CoreDriver()
+    names = [f"n{number}" for number in range(3 * ATTACHED_PER_STEP)]
+    core.declare(names[:-1])
+    session = core.session()
+    request = wire.Attach(queues=[name.encode() for name in names], handles=range(1, len(names) + 1))
+    work = requests.attach(core.node, session, request)()
+    next(work)
+    core.change(drop(names[0], names[1]), declare(names[0], names[-1]))
+    core.pump()
+    answer = finish(work).attached
+    here = [core.tables.queue_by_name.get(name.encode()) for name in names]
+    assert list(answer.lives) == [0 if found is None else int.from_bytes(found, "big") for found in here]
+    assert list(answer.absent) == [2]

@@ -114,12 +114,28 @@ def _attach_all(
         if replaces or took:  # Others took the room meanwhile.
             attaching.end(session, error)
         raise
-    absent = [handle for handle, part in zip(request.handles, parts, strict=True) if not part]
-    here = map(session.attachments.get, request.handles)
-    timeouts_ms = [0 if attachment is None else attachment.feed.ack_timeout_ms for attachment in here]
-    timeouts_ms = timeouts_ms if any(timeouts_ms) else []
-    told = wire.Attached(absent=absent, lives=parts, ack_timeouts_ms=timeouts_ms, tells_nacks_taken=True)
-    return wire.Answer(attached=told)
+    return wire.Answer(attached=_told(session, request.handles, parts))
+
+
+def _told(session: Session, handles: Sequence[int], parts: Sequence[int]) -> wire.Attached:
+    """Returns the answer to an attach, as all is at its end: queues may have been dropped or declared meanwhile.
+    `parts`: their parts as they were attached, which count where another session keeps an exclusive queue."""
+    lives: list[int] = []
+    timeouts_ms: list[int] = []
+    for handle, part in zip(handles, parts, strict=True):
+        attachment = session.attachments.get(handle)
+        if attachment is not None:
+            lives.append(int.from_bytes(attachment.feed.queue_id, "big"))
+            timeouts_ms.append(attachment.feed.ack_timeout_ms)
+        else:
+            lives.append(0 if handle in session.awaited else part)
+            timeouts_ms.append(0)
+    return wire.Attached(
+        absent=[handle for handle, life in zip(handles, lives, strict=True) if not life],
+        lives=lives,
+        ack_timeouts_ms=timeouts_ms if any(timeouts_ms) else [],
+        tells_nacks_taken=True,
+    )
 
 
 def detach(node: Node, session: Session, request: wire.Detach) -> Callable[[], Work[wire.Answer]]:
