@@ -209,10 +209,6 @@ class Attachments:
         self.learn_ack_timeouts(told.handles, told.ms)
         return came
 
-    def _forget_early(self, handles: Iterable[int]) -> None:
-        for handle in handles:
-            self._early.pop(handle, None)
-
     def learn_ack_timeouts(self, handles: Iterable[int], timeouts_ms: Iterable[int]) -> None:
         """Reports the ack timeouts of queues, in milliseconds; 0: there is none."""
         timeouts = zip(handles, timeouts_ms, strict=True)
@@ -273,6 +269,10 @@ class Attachments:
                         dropped.append(handle)
         if ended:
             self._on_lives_ended(ended, dropped)
+
+    def _forget_early(self, handles: Iterable[int]) -> None:
+        for handle in handles:
+            self._early.pop(handle, None)
 
     def _raise_refusal(self, wanted: set[int]) -> None:
         if self._failure is not None:

@@ -42,3 +42,16 @@ async def lost(broker: shoal.Broker, slice_: FakeSlice) -> None:
     number = session.stream_number
     slice_.cut()
     await until(lambda: session.streaming and session.stream_number > number)
+
+
+async def worked_off(inbox: shoal.Inbox, jobs: int) -> list[int]:
+    """The numbers of so many jobs, in the order in which they came: each takes 0.09 s and comes for the first time."""
+    done: list[int] = []
+    while len(done) < jobs:
+        message = await inbox.get()
+        assert message.redelivered == 0
+        await asyncio.sleep(0.09)  # The work
+        done.append(int(message.body))
+        await message.ack()
+    await inbox.flush()
+    return done

@@ -11,7 +11,7 @@ from shoal.inbox_buffer import InboxBuffer
 from shoal.limits import LONG_WAIT_LOOKS
 from shoal.long_waits import LongWaits
 
-from .calls import fresh
+from .calls import fresh, worked_off
 
 
 async def test_the_least_ack_timeout_that_slices_told_counts_whatever_they_told_before() -> None:
@@ -73,17 +73,9 @@ async def test_jobs_outlive_their_ack_timeout_in_an_inbox_that_had_a_queue_with_
     await broker.declare(patient, shoal.QueueOptions(ack_timeout_ms=3_600_000))
     await broker.declare(jobs, shoal.QueueOptions(ack_timeout_ms=600, max_deliveries=2, dead_letter=key))
     await broker.publish_many("@" + jobs, [b"%d" % number for number in range(25)])
-    done: list[int] = []
     async with asyncio.timeout(30), broker.consume([patient]) as inbox:
         await inbox.attach(jobs)
-        while len(done) < 25:
-            message = await inbox.get()
-            assert message.redelivered == 0
-            await asyncio.sleep(0.09)  # The work
-            done.append(int(message.body))
-            await message.ack()
-        await inbox.flush()
-    assert done == list(range(25))
+        assert await worked_off(inbox, 25) == list(range(25))
     assert [(await broker.describe(name)).messages for name in (jobs, dead)] == [0, 0]
 
 

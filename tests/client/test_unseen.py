@@ -18,7 +18,7 @@ from shoal.messages import Delivery
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 
-from .calls import fresh, take, until
+from .calls import fresh, take, until, worked_off
 from .fake_cluster import FakeCluster
 
 WAIT_S = 30
@@ -201,15 +201,8 @@ async def test_jobs_that_wait_in_the_inbox_outlive_the_ack_timeout(broker: Broke
     await broker.declare(dead)
     await broker.bind(dead, key)
     queue = await with_jobs(broker, 40, at_once, QueueOptions(ack_timeout_ms=1000, max_deliveries=2, dead_letter=key))
-    done: list[int] = []
     async with asyncio.timeout(WAIT_S), broker.consume(queue) as inbox:
-        while len(done) < 40:
-            message = await inbox.get()
-            assert message.redelivered == 0
-            await asyncio.sleep(0.09)  # The work
-            done.append(int(message.body))
-            await message.ack()
-        await inbox.flush()
+        done = await worked_off(inbox, 40)
     assert done == list(range(40)), "what is behind goes back, too: it comes in its order"
     assert [(await broker.describe(name)).messages for name in (queue, dead)] == [0, 0]
 

@@ -6,6 +6,9 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
 
 from tests.repository import with_tests
 
@@ -54,3 +57,23 @@ async def into_closed_pipe(*arguments: str, at: str = "127.0.0.1:1", errors_too:
         _, error = await process.communicate()
     assert process.returncode is not None
     return process.returncode, (error or b"").decode()
+
+
+async def check_bad_argument(folder: Path, arguments: Sequence[str], complaint: str) -> None:
+    """The command ends with 2 and this complaint, and makes nothing in the folder."""
+    where = ("--data", str(folder / "data")) if arguments[0] == "up" else ()
+    code, out, error = await shoal(*arguments, *where, COLUMNS="300")
+    assert (code, out) == (2, "")
+    assert complaint in " ".join(error.split())
+    assert not (folder / "data").exists()
+
+
+@asynccontextmanager
+async def ended_at_last(process: asyncio.subprocess.Process) -> AsyncIterator[None]:
+    """Kills the process at the end, if it still runs, and waits for it."""
+    try:
+        yield
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from .command_line import shoal
+from .command_line import check_bad_argument
 
 LAST = "offset is 9223372036854775807; it needs 0 to 9223372036854775806"
 REFUSED = [
@@ -25,8 +25,4 @@ REFUSED = [
 async def test_a_value_out_of_its_range_is_a_bad_argument(
     tmp_path: Path, arguments: tuple[str, ...], complaint: str
 ) -> None:
-    where = ("--data", str(tmp_path / "data")) if arguments[0] == "up" else ()
-    code, out, error = await shoal(*arguments, *where, COLUMNS="300")
-    assert (code, out) == (2, "")
-    assert complaint in " ".join(error.split())
-    assert not (tmp_path / "data").exists()
+    await check_bad_argument(tmp_path, arguments, complaint)

@@ -20,7 +20,7 @@ from shoal_ops import exits
 from tests.client.conftest import real_redirector  # noqa: F401 - a fixture
 from tests.repository import with_tests
 
-from .command_line import WAIT_S, into_closed_pipe
+from .command_line import WAIT_S, ended_at_last, into_closed_pipe
 
 ANY = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
 TOKEN = "0123456789abcdef0123"
@@ -63,12 +63,8 @@ async def running(*arguments: str, errors_too: bool = False, **environment: str)
         stdout=writing, stderr=writing if errors_too else asyncio.subprocess.PIPE,
     )  # fmt: skip
     os.close(writing)
-    try:
+    async with ended_at_last(process):
         yield Running(process, reading)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
 
 async def test_a_cluster_whose_reader_has_gone_ends_in_order_once_it_has_something_to_say(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from shoal_local.ports import holder_of
 from shoal_local.record import ETCD, http_of, read_record
 from shoal_ops import exits
 
-from .command_line import WAIT_S, shoal
+from .command_line import WAIT_S, check_bad_argument, ended_at_last, shoal
 
 ANY = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
 
@@ -43,11 +43,7 @@ ANY = ("--listen", "127.0.0.1:0", "--http", "127.0.0.1:0")
 async def test_an_address_that_cannot_work_is_a_bad_argument(
     tmp_path: Path, arguments: tuple[str, ...], complaint: str
 ) -> None:
-    where = ("--data", str(tmp_path / "data")) if arguments[0] == "up" else ()
-    code, out, error = await shoal(*arguments, *where, COLUMNS="300")
-    assert (code, out) == (2, "")
-    assert complaint in " ".join(error.split())
-    assert not (tmp_path / "data").exists()
+    await check_bad_argument(tmp_path, arguments, complaint)
 
 
 @pytest.mark.parametrize("option", ["--listen", "--http", "--admin"])
@@ -187,12 +183,8 @@ class Up:
 async def up(data: Path, *more: str) -> AsyncIterator[Up]:
     command = [sys.executable, "-m", "shoal_ops", "up", "--data", str(data), *ANY, *more]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    try:
+    async with ended_at_last(process):
         yield Up(process)
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
 
 
 async def test_a_damaged_slice_is_named_and_the_others_serve(tmp_path: Path) -> None:

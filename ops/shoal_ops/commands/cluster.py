@@ -44,13 +44,11 @@ class MergedLog:
         text.append(line, style="bold" if name == "shoal" else "default")
         try:
             self._console.print(text, soft_wrap=True)
-        except ReaderGone:
+        except (ReaderGone, OSError) as error:
+            if isinstance(error, OSError) and error.errno == ENOSPC:
+                return  # The line is lost; later ones may find room.
             self.unread = True
             self._on_unread()
-        except OSError as error:
-            if error.errno != ENOSPC:  # Else the line is lost, and later ones may find room.
-                self.unread = True
-                self._on_unread()
 
 
 class Archived:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from shoal_contract.errors import NotOwner, OutOfRange, ResourceExhausted
-from shoal_slice_node.core.apply.expiry import expire_first, expires_at
+from shoal_slice_node.core.apply.expiry import expire_first
 from shoal_slice_node.core.apply.publishes import publish
 from shoal_slice_node.core.apply.records import Due, decode_due, due_wall_ms
 from shoal_slice_node.core.apply.routing import routed, unroutable
@@ -158,7 +158,7 @@ def _publish_delayed(state: State, row_key: bytes, delayed: DelayedRow, wall_ms:
     chunk = chunk_of(next(tables.log.read(chunk_id, FIRST, FIRST))[1])
     added_before = state.effects.added_messages
     try:
-        publish(state, key, chunk, measure, False, state.time_ms, expires_ms=expires_at(state.time_ms, delayed.ttl_ms))
+        publish(state, key, chunk, measure, False, state.time_ms, ttl_ms=delayed.ttl_ms)
     except (NotOwner, ResourceExhausted):
         pause_ms = min(DUE_AGAIN_MS << refused, DUE_AGAIN_MS_MAX)
         later = delayed_key(wall_ms + pause_ms, number, refused + 1)

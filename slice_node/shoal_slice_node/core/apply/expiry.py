@@ -22,11 +22,6 @@ if TYPE_CHECKING:
     from shoal_slice_node.core.apply.state import State
 
 
-def expires_at(time_ms: int, ttl_ms: int) -> int:
-    """Returns when what is published at `time_ms` with this time to live expires; 0: never, as it has none."""
-    return time_ms + ttl_ms if ttl_ms else 0
-
-
 def has_expired(expires_ms: int, at_ms: int) -> bool:
     """Returns whether the time to live of what expires at `expires_ms` is over; 0: it never is."""
     return 0 < expires_ms <= at_ms

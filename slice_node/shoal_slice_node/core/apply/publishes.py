@@ -21,14 +21,14 @@ def publish(
     mandatory: bool,
     time_ms: int,
     bounded: bool = True,
-    expires_ms: int = 0,
+    ttl_ms: int = 0,
 ) -> tuple[int, int]:
     """Publishes a chunk. Returns (first offset, number of queues it was routed to); (0, 0) if no queue is bound and
     the key has no history: then nothing is kept.
 
     `measure`: (messages, body bytes) of the chunk, which was checked with its frame. `bounded`: the key's capacity
     counts: its policy refuses a chunk beyond, or makes room. Raises NotOwner; Unroutable if mandatory and nothing is
-    bound; ResourceExhausted for a key at its capacity. `expires_ms`: until when the chunk is valid; 0: for ever.
+    bound; ResourceExhausted for a key at its capacity. `ttl_ms`: for how long the chunk is valid; 0: for ever.
     """
     full_name = state.owned_name(key)
     messages, body_bytes = measure
@@ -49,7 +49,9 @@ def publish(
     if configured:
         row = fit_capacity(state, full_name, row, measure, bounded)
         effects.advanced.append(key_id)
-    if expires_ms:
+    expires_ms = 0
+    if ttl_ms:
+        expires_ms = time_ms + ttl_ms
         expiring_published(state, key_id, low_of(row) == head_of(row), expires_ms)
     first, before, row = grown(row, messages, body_bytes)
     tables.log.append(key_id, first, encode_log(messages, body_bytes, time_ms, before, chunk, expires_ms))

@@ -12,7 +12,7 @@ What is kept:
     streams          a binding: what of its log is done, out, given again, next; stretches are runs of offsets
     sessions         a client connection: its handles and what waits for it; parcels are chunks on their way
     nacks_taken      which of a session's nacks were looked at before a parcel was put on its way
-    new_part         what a session is told of a part that one of its queues got after it was attached
+    new_part         what a session is told of a part that one of its queues has here
     attachment       a session's part in a queue: its window, and what it has out
     shares           what all this takes of the process's memory
 Beginning and ending:

@@ -18,6 +18,7 @@ from shoal_slice_node.core.dispatch.ended_handles import EndedHandle
 from shoal_slice_node.core.dispatch.exclusive import Exclusive
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.loading import load_streams
+from shoal_slice_node.core.dispatch.new_part import life_of
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -75,12 +76,12 @@ class Attaching:
             if feed.exclusive is not None:
                 feed.exclusive.knows(session.owner, session.number)
             if feed.exclusive is not None and self._refused(session, feed, feed.exclusive, handle):
-                return Begun(int.from_bytes(queue_id, "big"), refused=True)
+                return Begun(life_of(queue_id), refused=True)
             self._add(session, feed, handle, window_messages, window_bytes)
             if feed.exclusive is not None:
                 self._take_over(session, feed, feed.exclusive)
         self._registry.shares.attached.hold(ATTACHMENT_BYTES)
-        return Begun(0 if queue_id is None else int.from_bytes(queue_id, "big"))
+        return Begun(0 if queue_id is None else life_of(queue_id))
 
     def _refused(self, session: Session, feed: Feed, exclusive: Exclusive, handle: int) -> bool:
         """Returns whether another session keeps an exclusive queue; this one is told so."""
@@ -302,13 +303,12 @@ class Attaching:
         """Attaches a queue that the session had or waits for; ends the session if there is no room any more, as no
         answer can tell it so."""
         try:
-            begun = self.attach(session, name, handle, window_messages, window_bytes)
+            self.attach(session, name, handle, window_messages, window_bytes)
         except ShoalError as error:
             self.detach(session, handle)  # The session no longer waits for the queue.
             self.end(session, error)
         else:
-            if begun.part:
-                session.tell_new_part(handle, begun.part)
+            session.tell_new_part(handle)
             if session.new_parts:
                 self._registry.dirty[session.number] = session
 

@@ -13,7 +13,7 @@ from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.dispatch.asked_attaches import AskedAttaches
 from shoal_slice_node.core.dispatch.ended_handles import EndedHandles
 from shoal_slice_node.core.dispatch.nacks_taken import NacksTaken
-from shoal_slice_node.core.dispatch.new_part import NewPart
+from shoal_slice_node.core.dispatch.new_part import NewPart, part_of
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot, Taken
 from shoal_slice_node.core.dispatch.shares import Share
 from shoal_slice_node.core.dispatch.unsent import UnsentParcels
@@ -190,11 +190,11 @@ class Session:
             del self.resets[handle]
         return handles
 
-    def tell_new_part(self, handle: int, life: int) -> None:
+    def tell_new_part(self, handle: int) -> None:
         """Notes that the client is to be told of the part that an attached queue has here now."""
         attachment = self.attachments.get(handle)
         if attachment is not None:
-            self.new_parts[handle] = NewPart(attachment.feed.ack_timeout_ms, life)
+            self.new_parts[handle] = part_of(attachment)
 
     def take_new_parts(self, count_max: int) -> dict[int, NewPart]:
         """Returns what the client is to be told of new parts, of up to `count_max` handles."""

@@ -27,6 +27,7 @@ from shoal_slice_node.core.dispatch.acks_in_flight import NackTerms
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.exclusive import consumed_elsewhere
 from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.new_part import NewPart, part_of
 from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.pulling import PullTerms
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -120,16 +121,13 @@ def _attach_all(
 def _told(session: Session, handles: Sequence[int], parts: Sequence[int]) -> wire.Attached:
     """Returns the answer to an attach, as all is at its end: queues may have been dropped or declared meanwhile.
     `parts`: their parts as they were attached, which count where another session keeps an exclusive queue."""
-    lives: list[int] = []
-    timeouts_ms: list[int] = []
+    here: list[NewPart] = []
     for handle, part in zip(handles, parts, strict=True):
         attachment = session.attachments.get(handle)
-        if attachment is not None:
-            lives.append(int.from_bytes(attachment.feed.queue_id, "big"))
-            timeouts_ms.append(attachment.feed.ack_timeout_ms)
-        else:
-            lives.append(0 if handle in session.awaited else part)
-            timeouts_ms.append(0)
+        without = NewPart(0, 0 if handle in session.awaited else part)
+        here.append(without if attachment is None else part_of(attachment))
+    lives = [part.life for part in here]
+    timeouts_ms = [part.ack_timeout_ms for part in here]
     return wire.Attached(
         absent=[handle for handle, life in zip(handles, lives, strict=True) if not life],
         lives=lives,

@@ -9,7 +9,6 @@ from shoal_contract.errors import Malformed, OutOfRange, ShoalError
 from shoal_contract.limits import TTL_MS_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.due import delay
-from shoal_slice_node.core.apply.expiry import expires_at
 from shoal_slice_node.core.apply.publishes import publish
 from shoal_slice_node.core.checking.columns import bounded, check_published, same
 from shoal_slice_node.core.limits import APPLIED_PER_STEP
@@ -43,14 +42,13 @@ def _apply(change: Change, step: wire.Publishes) -> Work[wire.StepOutcome]:
     queues: list[int] = []
     mandatory, effects, not_before_ms = step.mandatory, state.effects, step.not_before_ms
     ttl_ms = step.ttl_ms
-    expires_ms = expires_at(time_ms, ttl_ms)
     added_before = effects.added_messages
     for number, (key, chunk, measure) in enumerate(zip(step.keys, step.chunks, change.measures, strict=False)):
         try:
             if not_before_ms:
                 first = routed = delay(state, key, chunk, measure, mandatory, not_before_ms, ttl_ms)
             else:
-                first, routed = publish(state, key, chunk, measure, mandatory, time_ms, expires_ms=expires_ms)
+                first, routed = publish(state, key, chunk, measure, mandatory, time_ms, bounded=True, ttl_ms=ttl_ms)
         except ShoalError as error:
             first = routed = 0
             effects.published.append(None)

@@ -14,11 +14,18 @@ from shoal_contract.errors import Conflict, ShoalError
 from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.producers import heard, remember, repeated_answer
-from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, decode_change, encode_change
+from shoal_slice_node.core.apply.records import (
+    NO_PRODUCER,
+    ChangeHead,
+    Kind,
+    decode_change,
+    decode_change_head,
+    encode_change,
+)
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.turns import Work
 from shoal_slice_node.core.verbs.applying import apply_record
-from shoal_slice_node.core.verbs.table import VERBS
+from shoal_slice_node.core.verbs.table import columns_of
 
 
 def apply_in_part(state: State, record: Record) -> Work[None]:
@@ -31,7 +38,7 @@ def apply_in_part(state: State, record: Record) -> Work[None]:
     change = _change_of(record)
     if change is None:
         return
-    head = decode_change(record.payload)[0]
+    head = decode_change_head(record.payload)
     if head.producer != NO_PRODUCER and _is_repeat(state, head):
         heard(state, head.producer, record.time_ms)
         return
@@ -90,7 +97,6 @@ def _outcome(state: State, step: wire.Step, lsn: int) -> wire.StepOutcome:
         f"this could not be applied, and was left out as an operator decided (journal record {lsn})",
         subject=f"journal record {lsn}",
     )
-    verb = VERBS.get(step.WhichOneof("step") or "")
-    columns = None if verb is None else verb.columns(getattr(step, step.WhichOneof("step") or ""))
-    requests = 1 if columns is None else max(1, len(columns.keys), len(columns.queues))
+    columns = columns_of(step)
+    requests = max(1, len(columns.keys), len(columns.queues))
     return wire.StepOutcome(refusals=[state.refusals.to_wire(number, error) for number in range(requests)])
