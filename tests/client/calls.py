@@ -8,11 +8,31 @@ from collections.abc import AsyncIterator, Callable
 
 import shoal
 from shoal.testing import FakeCluster, FakeSlice
+from shoal_contract.limits import PARTITIONS_DEFAULT
+from shoal_contract.names import direct_key
+from shoal_contract.partition_hash import partition_of
+
+_TAKEN: set[int] = set()
+"""The partitions of names that `fresh` made in this process."""
 
 
 def fresh(word: str) -> str:
-    """A name no other test uses, also on a real cluster."""
+    """A name no other test uses, also on a real cluster. As a key or as a queue it lies in partitions that no earlier
+    name lies in, while there are any: where a key vanished, a new key's offsets do not begin at 1."""
+    name = _made_up(word)
+    while len(_TAKEN) < PARTITIONS_DEFAULT // 2 and not _TAKEN.isdisjoint(_partitions(name)):
+        name = _made_up(word)
+    _TAKEN.update(_partitions(name))
+    return name
+
+
+def _made_up(word: str) -> str:
     return f"{word}-{uuid.uuid4().hex[:12]}"
+
+
+def _partitions(name: str) -> set[int]:
+    """Of the key of this name, and of the direct key of the queue of this name."""
+    return {partition_of(key, PARTITIONS_DEFAULT) for key in (name.encode(), direct_key(name.encode()))}
 
 
 async def take(messages: AsyncIterator[shoal.Message], count: int) -> list[shoal.Message]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import uuid
 
 import pytest
 
@@ -12,11 +11,12 @@ from shoal import Broker
 from shoal.core.requests import Conditions, DropsRequest, drops_at_once
 from shoal.limits import GATHER_OPERATIONS_MAX
 from shoal_contract.limits import DROP_IF_EMPTY_OPERATIONS
+from tests.client import calls
 from tests.client.fake_cluster import FakeCluster
 
 
 def fresh(word: str, count: int) -> list[str]:
-    return [f"{word}-{uuid.uuid4().hex[:12]}" for _ in range(count)]
+    return [calls.fresh(word) for _ in range(count)]
 
 
 async def test_many_queues_are_dropped_in_one_call(broker: Broker) -> None:
