@@ -479,6 +479,7 @@ def test_kinds_letters_and_names_stay_what_they_are() -> None:
     assert (*letters, small_rows.RECLAIM_PRODUCER, small_rows.RECLAIM_ENDED) == (b"k", b"q", b"a", b"b", b"p", b"e")
     names = (small_rows.NEXT_QUEUE, small_rows.OWNED, small_rows.EPOCH, small_rows.ACKS_CUT_FORGOTTEN)
     assert names == (b"next_queue", b"owned", b"epoch", b"acks_cut")
+    assert small_rows.LEFT_OUT_AT == b"left_out"
     assert (small_rows.KEPT, small_rows.TIME, small_rows.HINT) == (b"kept", b"time", b"\x01")
     assert (farewell_row.FAREWELLS, farewell_row.QUEUE, farewell_row.LETTER) == (b"farewells", b"q", b"l")
     assert (due_row.DELAYED, due_row.PUBLISH, history_row.ROW) == (b"delayed", b"p", b"\x01")

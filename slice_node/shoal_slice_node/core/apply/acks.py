@@ -6,7 +6,7 @@ change acks by itself, so its acks are refused where they have none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 
@@ -38,6 +38,8 @@ def apply_acks(state: State, payload: bytes) -> None:
     """
     table = state.tables.queue
     taken_at_lsn, all_acks = decode_acks(payload)
+    if state.left_out:
+        all_acks = [*_below_heads(state, all_acks)]
     counting = state.bind_backs.counting(all_acks, taken_at_lsn)
     state.bind_backs.acks_applied(taken_at_lsn)
     if counting is None:
@@ -58,6 +60,16 @@ def apply_acks(state: State, payload: bytes) -> None:
             settle(state, Queue.decode(state.tables, queue_id, row), waiting)
         else:
             table.put(queue_id, row)
+
+
+def _below_heads(state: State, acks: Iterable[Acked]) -> Iterator[Acked]:
+    """Yields what the acks say of messages that there are. Where a publish was left out, later ones have lower offsets
+    than those that were acked: a cursor past the head would pass over messages to come."""
+    for ack in acks:
+        found = state.key_by_id(ack.key_id)
+        to = ack.to if found is None else min(ack.to, found[1].head)
+        if ack.first < to:
+            yield ack._replace(to=to)
 
 
 def settle(state: State, queue: Queue, acks: list[Acked]) -> None:

@@ -24,6 +24,7 @@ from shoal_slice_node.core.rows.key_row import KeyRow, decode_key, encode_key
 from shoal_slice_node.core.rows.small_rows import (
     EPOCH,
     HINT,
+    LEFT_OUT_AT,
     NEXT_QUEUE,
     OWNED,
     RECLAIM_KEY,
@@ -49,7 +50,8 @@ class State:
     `epoch` and `time_ms` are the record's. The engine sets them for each record. Before the first one `time_ms` is that
     of the newest record which the checkpoint has: record times go on from there, whatever the machine's clock says.
 
-    `owned[p]` is 1 where this slice owns partition p; all zero until the first OWNERSHIP record.
+    `owned[p]` is 1 where this slice owns partition p; all zero until the first OWNERSHIP record. `left_out`: something
+    of a record was left out, as an operator decided. Later records may name what is not there.
     """
 
     def __init__(self, tables: Tables, interest: Interest, over: State | None = None) -> None:
@@ -65,6 +67,7 @@ class State:
         self.lsn = 0
         self.epoch = int.from_bytes(tables.meta.get(EPOCH) or b"", "big")
         self.time_ms = int.from_bytes(tables.local_totals.get(TIME) or b"", "big")
+        self.left_out = tables.meta.get(LEFT_OUT_AT) is not None
         self.map_version = 0
         self.owned = b"\x00"
         self.partitions = 1
@@ -96,6 +99,12 @@ class State:
         """Begins an epoch, with the first record of a new leader."""
         self.tables.meta.put(EPOCH, epoch.to_bytes(8, "big"))
         self.epoch = epoch
+
+    def note_left_out(self) -> None:
+        """Notes that something of this record was left out."""
+        if not self.left_out:
+            self.tables.meta.put(LEFT_OUT_AT, self.lsn.to_bytes(8, "big"))
+            self.left_out = True
 
     # Keys.
 

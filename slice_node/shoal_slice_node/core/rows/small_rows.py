@@ -6,6 +6,7 @@ meta        by name, which is the form: another layout has another name
             "owned"            ->  map version u64 | one byte a partition: 1 owned
             "epoch"            ->  u64, of the newest record
             "acks_cut"         ->  u64, LSN of the newest row "a" of `reclaim` that was forgotten
+            "left_out"         ->  u64, LSN of the first record of which something was left out (`shoal repair --skip`)
 reclaim     by letter, which is the form
             "q" | queue id     ->  the row of a dropped queue whose bindings are not yet all gone
             "a" | LSN u64 | number u32  ->  queue id | key id | start u64: a bind that began below its key's head, the
@@ -35,6 +36,7 @@ KEPT = b"kept"
 TIME = b"time"
 EPOCH = b"epoch"
 ACKS_CUT_FORGOTTEN = b"acks_cut"
+LEFT_OUT_AT = b"left_out"
 
 RECLAIM_KEY = b"k"
 RECLAIM_QUEUE = b"q"

@@ -46,6 +46,7 @@ class Engine:
         effects.set_aside = bool(record.flags & SET_ASIDE)
         if record.flags & LEFT_OUT:
             state.lsn, state.time_ms = record.lsn, record.time_ms
+            state.note_left_out()
             return effects
         try:
             state.lsn, state.time_ms = record.lsn, record.time_ms

@@ -35,6 +35,7 @@ def apply_in_part(state: State, record: Record) -> Work[None]:
     if (yield from _can_be_applied(state, record)):
         yield from apply_record(state, record)
         return
+    state.note_left_out()
     change = _change_of(record)
     if change is None:
         return
