@@ -1,9 +1,11 @@
-"""Which etcd the tests run: SHOAL_TEST_ETCD=PROGRAM, else what a local cluster would find. Which files run together."""
+"""Which etcd the tests run: SHOAL_TEST_ETCD=PROGRAM, else what a local cluster would find. Which files run together,
+and the cluster that they share."""
 
 from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,17 @@ def pytest_configure() -> None:
     if program.name != "etcd" or not program.is_file():
         raise SystemExit(f"{VARIABLE}={given} is not a program called etcd")
     os.environ["PATH"] = os.pathsep.join((str(program.parent), os.environ["PATH"]))
+
+
+@pytest.fixture(scope="session")
+def real_redirector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """host:port of a redirector of three slice nodes, for all tests of a worker (each cluster takes a tenth of a core
+    while it is idle); or SHOAL_TEST_REDIRECTOR's."""
+    given = os.environ.get("SHOAL_TEST_REDIRECTOR")
+    if given:
+        yield given
+        return
+    from tests.client.real_cluster import RealCluster
+
+    with RealCluster(tmp_path_factory.mktemp("real") / "data") as redirector:
+        yield redirector

@@ -6,15 +6,13 @@ users, and against real processes. So the fake stays what a slice is, and every 
 
 from __future__ import annotations
 
-import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 
 import pytest
 
 import shoal
 import shoal.testing
 from tests.client.fake_cluster import FakeCluster
-from tests.client.real_cluster import RealCluster
 
 Connect = Callable[[], shoal.Broker]
 DEADLINE_S = 30
@@ -27,17 +25,6 @@ async def cluster() -> AsyncIterator[FakeCluster]:
     await cluster.start()
     yield cluster
     await cluster.stop()
-
-
-@pytest.fixture(scope="session")
-def real_redirector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """host:port of a redirector of three slice nodes, for all tests; or SHOAL_TEST_REDIRECTOR's."""
-    given = os.environ.get("SHOAL_TEST_REDIRECTOR")
-    if given:
-        yield given
-        return
-    with RealCluster(tmp_path_factory.mktemp("real") / "data") as redirector:
-        yield redirector
 
 
 @pytest.fixture(params=["fake", "memory", "real"])

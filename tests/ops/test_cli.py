@@ -16,7 +16,6 @@ import pytest
 
 from shoal_contract.version import version
 from shoal_ops import exits
-from tests.client.conftest import real_redirector  # noqa: F401 - a fixture
 
 from .command_line import WAIT_S, shoal, shoal_json
 
@@ -215,7 +214,7 @@ async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:
     assert (code, error) == (exits.BAD_CALL, text)
 
 
-async def test_a_key_lets_go_what_it_may_not_keep(real_redirector: str) -> None:  # noqa: F811
+async def test_a_key_lets_go_what_it_may_not_keep(real_redirector: str) -> None:
     run = partial(shoal_json, at=real_redirector)
     await run("configure", "cli-full", "--capacity-messages", "1", "--policy", "drop_oldest")
     await run("declare", "cli-ben")

@@ -10,7 +10,6 @@ import pytest
 import shoal as client
 from shoal_ops import exits
 from shoal_ops.limits import BINDINGS_LISTED_MAX, OFFSET_RANGES_MAX
-from tests.client.conftest import real_redirector  # noqa: F401 - a fixture
 
 from .command_line import shoal, shoal_json
 
@@ -24,7 +23,7 @@ async def pulled(at: str, *arguments: str, queue: str = "cli-jobs") -> list[tupl
     return [(one["offset"], one["redelivered"]) for one in map(json.loads, out.splitlines())]
 
 
-async def test_one_command_takes_messages_and_others_are_done_with_them(real_redirector: str) -> None:  # noqa: F811
+async def test_one_command_takes_messages_and_others_are_done_with_them(real_redirector: str) -> None:
     at = real_redirector
     async with client.connect(at) as broker:
         await broker.declare("cli-jobs")
@@ -64,7 +63,7 @@ async def test_one_command_takes_messages_and_others_are_done_with_them(real_red
         assert (await broker.describe("cli-jobs")).messages == 0, "without a lease, a pull acks what it prints"
 
 
-async def test_a_queue_of_more_bindings_than_a_slice_lists_is_acked(real_redirector: str) -> None:  # noqa: F811
+async def test_a_queue_of_more_bindings_than_a_slice_lists_is_acked(real_redirector: str) -> None:
     at = real_redirector
     async with client.connect(at) as broker:
         await broker.declare("cli-many")
@@ -105,7 +104,7 @@ async def test_a_queue_of_more_bindings_than_a_slice_lists_is_acked(real_redirec
     ],
 )
 async def test_what_is_refused_says_why(
-    real_redirector: str,  # noqa: F811
+    real_redirector: str,
     arguments: tuple[str, ...],
     code: int,
     said: str,

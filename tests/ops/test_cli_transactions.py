@@ -14,7 +14,6 @@ from shoal_contract.options import KeyOptions
 from shoal_ops import exits
 from shoal_ops.commands.verbs import DELAYED
 from shoal_ops.limits import TRANSACTION_FILE_BYTES_MAX
-from tests.client.conftest import real_redirector  # noqa: F401 - a fixture
 
 from .command_line import shoal, shoal_json
 
@@ -29,7 +28,7 @@ configure {cli-room}talk {cli-room}votes --history-messages 3 --capacity-bytes 9
 """
 
 
-async def test_the_commands_of_a_file_are_done_together(tmp_path: Path, real_redirector: str) -> None:  # noqa: F811
+async def test_the_commands_of_a_file_are_done_together(tmp_path: Path, real_redirector: str) -> None:
     file = tmp_path / "commands"
     file.write_text(COMMANDS)
     assert await shoal("transaction", str(file), at=real_redirector) == (
@@ -80,7 +79,7 @@ async def test_the_commands_of_a_file_are_done_together(tmp_path: Path, real_red
     assert described["messages"] == 1
 
 
-async def test_a_line_takes_what_the_command_takes(tmp_path: Path, real_redirector: str) -> None:  # noqa: F811
+async def test_a_line_takes_what_the_command_takes(tmp_path: Path, real_redirector: str) -> None:
     file = tmp_path / "commands"
     await shoal("declare", "{cli-jobs}graveyard", at=real_redirector)
     await shoal("bind", "{cli-jobs}graveyard", "{cli-jobs}failed", at=real_redirector)
@@ -162,7 +161,7 @@ async def test_a_line_takes_what_the_command_takes(tmp_path: Path, real_redirect
         ("x" * (TRANSACTION_FILE_BYTES_MAX + 1), "more than 4194304 bytes"),
     ],
 )
-async def test_a_bad_file_is_told_with_its_line(tmp_path: Path, real_redirector: str, text: str, said: str) -> None:  # noqa: F811
+async def test_a_bad_file_is_told_with_its_line(tmp_path: Path, real_redirector: str, text: str, said: str) -> None:
     file = tmp_path / "commands"
     file.write_text(text)
     code, out, error = await shoal("transaction", str(file), at=real_redirector)

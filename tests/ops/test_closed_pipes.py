@@ -10,7 +10,6 @@ import pytest
 
 import shoal as client
 from shoal_ops import exits
-from tests.client.conftest import real_redirector  # noqa: F401 - a fixture
 from tests.repository import with_tests
 
 from .command_line import WAIT_S, into_closed_pipe
@@ -31,7 +30,7 @@ async def test_help_without_a_reader_ends_as_any_command(arguments: tuple[str, .
 
 
 async def test_every_command_without_a_reader_ends_with_the_same_code_and_no_word(
-    real_redirector: str,  # noqa: F811
+    real_redirector: str,
 ) -> None:
     async with client.connect(real_redirector) as broker:
         await broker.declare("cli-pipe")

@@ -17,7 +17,6 @@ import pytest
 from shoal_local.ports import holder_of
 from shoal_local.record import ETCD, read_record
 from shoal_ops import exits
-from tests.client.conftest import real_redirector  # noqa: F401 - a fixture
 from tests.repository import with_tests
 
 from .command_line import WAIT_S, ended_at_last, into_closed_pipe
@@ -105,7 +104,7 @@ async def test_a_demo_whose_reader_has_gone_ends_and_leaves_nothing(
 
 
 async def test_a_gateway_whose_log_has_no_reader_serves_on(
-    real_redirector: str,  # noqa: F811
+    real_redirector: str,
 ) -> None:
     """A wrong token was not answered, and a bad request ended it."""
     listen = ("--listen", "127.0.0.1:0", "--json", "--at", real_redirector)
@@ -138,7 +137,7 @@ async def answer_to(request: bytes, at: str) -> bytes:
 
 
 async def test_a_gateway_that_cannot_say_where_it_is_ends(
-    real_redirector: str,  # noqa: F811
+    real_redirector: str,
 ) -> None:
     code, error = await into_closed_pipe("admin", "--listen", "127.0.0.1:0", at=real_redirector)
     assert (code, error) == (exits.READER_GONE, "")
