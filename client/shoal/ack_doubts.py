@@ -82,7 +82,8 @@ class AckDoubts:
                 self._answered(blocks, set(unacked))
 
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._send(DoubtsFrame([to_wire(block) for block in blocks], answered, waiter))
+        acks = [to_wire(block) for block in blocks]
+        self._send(DoubtsFrame(acks, answered, waiter, self._attachments.resets_seen))
         return waiter
 
     def _answered(self, blocks: Sequence[Acked], unacked: set[int]) -> None:

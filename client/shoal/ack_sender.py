@@ -25,7 +25,8 @@ class AckSender:
     repeating them would not help. Acks that it has no room for are sent again. `of_stream`: the acks name handles, and
     `stream_ended` returns those that a lost stream left unanswered; otherwise these are sent again on the next stream.
     `asks`: says whether it matters if an ack came too late to have an effect. `on_lacking`: called with the number of
-    such messages for each consumer; there may be fewer.
+    such messages for each consumer; there may be fewer. `resets_seen`: returns how many resets this stream has told so
+    far; `forget` must follow each at once, so that what is sent later is not of a life before it. None: it is not said.
     """
 
     def __init__(
@@ -36,10 +37,12 @@ class AckSender:
         of_stream: bool = False,
         asks: Callable[[], bool] = lambda: False,
         on_lacking: Callable[[Mapping[AckConsumer, int]], None] = lambda messages: None,
+        resets_seen: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._session = session
         self._asks = asks
         self._on_lacking = on_lacking
+        self._resets_seen = resets_seen
         self._on_error = on_error
         self._on_answered = on_answered
         self._of_stream = of_stream
@@ -142,7 +145,7 @@ class AckSender:
         self._in_flight[self._frames_sent] = blocks
         done, lacking = partial(self._answered, self._frames_sent, number), partial(self._lacking, blocks)
         acks = [to_wire(block) for block in blocks]
-        self._session.send(AcksFrame(acks, done, self._of_stream, self._asks, lacking))
+        self._session.send(AcksFrame(acks, done, self._of_stream, self._asks, lacking, self._resets_seen()))
 
     def _lacking(self, blocks: Sequence[Acked], places: Sequence[int]) -> None:
         acked = [(consumer, block.end - block.first) for block in blocks for consumer in block.consumers]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice, takewhile
 
 from shoal.core.frames import DetachFrame, Frame
@@ -76,6 +76,8 @@ class Attachments:
         """True if the slice tells which numbered nacks it had looked at."""
         self.unconfirmed: set[int] = set()
         """Handles that were attached before, and are to be attached again: the life of their queue is not known."""
+        self.resets_seen = 0
+        """How many handles of ended lives this stream has told, also of queues that left (`Acks` of the contract)."""
         self.changed = asyncio.Event()
         """Set at each change; clear it before waiting."""
         self._slice_name = slice_name
@@ -111,6 +113,7 @@ class Attachments:
     def begin_stream(self) -> list[AttachFrame]:
         """Returns the frames that a new stream begins with. They attach all queues of the inbox."""
         self._open = True
+        self.resets_seen = 0
         self._unsent = dict.fromkeys(self._queues, self._detaches)
         self._unanswered = set(self._queues)
         self._no_room = {}
@@ -247,8 +250,9 @@ class Attachments:
         """Returns those whose queue had a part here and has none now, as far as the slice told."""
         return [handle for handle in handles if self._lives.get(handle) == 0]
 
-    def lives_ended(self, handles: Iterable[int]) -> None:
+    def lives_ended(self, handles: Collection[int]) -> None:
         """Records what the slice says: the lives of these handles' queues ended on this stream."""
+        self.resets_seen += len(handles)
         ended = [handle for handle in handles if handle in self._queues]
         self._forget_early(ended)
         self._ended_early.update(self._unanswered.intersection(ended))

@@ -83,13 +83,19 @@ class InboxSlice(Consumer):
         self._ack_errors = AckErrors()
         self._era = Era(self, 0, 0)
         self.session = routing.inbox_session(slice_name, self, buffer_bytes)
-        self.nacks = NackSender(self.session, self._acks_refused)
+        self.nacks = NackSender(self.session, self._acks_refused, self._resets_seen)
         self._stopped = StoppedHandles(self.nacks)
         told = (self.refused, self._lives_ended, on_ack_timeouts, self._stopped.attached_again)
         self.attachments = Attachments(slice_name, queues, window, self.session.send, *told)
         self.held = HeldBack(self.attachments)
         self.acks = AckSender(
-            self.session, self._acks_refused, self._acks_answered, True, self._stopped.__bool__, self._acks_late
+            self.session,
+            self._acks_refused,
+            self._acks_answered,
+            True,
+            self._stopped.__bool__,
+            self._acks_late,
+            self._resets_seen,
         )
         pending = self.acks.pending
         self.rule: RepeatRule = DropRepeats(pending) if drop_repeats else HandOutRepeats(pending)
@@ -191,7 +197,7 @@ class InboxSlice(Consumer):
     async def delivered(self, response: wire.SessionResponse) -> None:
         """Hands out what is new, in order. Waits while the inbox is full."""
         if response.resets:
-            self.attachments.lives_ended(response.resets)
+            self._resets_told(response.resets)
         if response.ack_timeouts.handles:
             told = self.attachments.parts_came(response.ack_timeouts)
             self._dropped.exist(self.session.slice_name, told)
@@ -205,6 +211,17 @@ class InboxSlice(Consumer):
                 await self._deliver(item)
             elif item.handles:
                 await self._on_delivery(item)
+
+    def _resets_told(self, handles: Sequence[int]) -> None:
+        """Takes in that lives ended. What is acked or given back of them is on its way by then, or is not sent."""
+        self.nacks.send()
+        leaving = [handle for handle in handles if handle not in self._queues]
+        if leaving:
+            self.acks.forget(leaving)
+        self.attachments.lives_ended(handles)
+
+    def _resets_seen(self) -> int:
+        return self.attachments.resets_seen
 
     def _named(self, handles: Sequence[int]) -> dict[int, bytes]:
         names = {handle: self._queues.get(handle) or self._stopped.leaving.get(handle, b"") for handle in handles}

@@ -20,11 +20,19 @@ from shoal_contract.errors import ResourceExhausted, ShoalError
 
 class NackSender:
     """Sends nacks. What is not answered is bounded by what was delivered. `on_error`: called when the slice refuses
-    nacks and repeating them would not help. Nacks that it has no room for are sent again."""
+    nacks and repeating them would not help. Nacks that it has no room for are sent again. `resets_seen`: returns how
+    many resets this stream has told so far; `send` must be called before each, so that what is sent later is not of a
+    life before it. None: it is not said."""
 
-    def __init__(self, session: SliceSession, on_error: Callable[[ShoalError], None]) -> None:
+    def __init__(
+        self,
+        session: SliceSession,
+        on_error: Callable[[ShoalError], None],
+        resets_seen: Callable[[], int | None] = lambda: None,
+    ) -> None:
         self._session = session
         self._on_error = on_error
+        self._resets_seen = resets_seen
         self._numbered = NumberedNacks()
         self._gathers: dict[int | None, AckGather] = {}
         """What is to be sent, by its delay in milliseconds; None: no program was given it."""
@@ -96,12 +104,12 @@ class NackSender:
         self, blocks: list[Acked], delay_ms: int | None, stop: Sequence[int] = (), number: int = 0
     ) -> NacksFrame:
         self._frames_sent += 1
-        sent = self._frames_sent
+        sent, seen = self._frames_sent, self._resets_seen()
         self._unanswered.add(sent)
 
         def frame() -> NacksFrame:
             done = partial(self._answered, sent, again)
-            return NacksFrame([to_wire(block) for block in blocks], delay_ms, done, stop, number)
+            return NacksFrame([to_wire(block) for block in blocks], delay_ms, done, stop, number, seen)
 
         def again() -> None:
             if sent in self._unanswered:  # Else the frame's stream is lost.

@@ -16,6 +16,7 @@ from shoal.limits import ACK_BYTES_MAX, ACK_FRAMES_MAX, ACK_HANDLES_MAX
 from shoal.slice_session import SliceSession
 from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_contract.wire import slice_pb2 as wire
+from tests.client.calls import until
 
 Row = tuple[bytes, int, int, list[int | bytes]]
 
@@ -239,3 +240,26 @@ async def test_acks_that_are_sent_again_name_no_ended_life(monkeypatch: pytest.M
         session.answer()
     await asyncio.wait_for(flushing, 5)
     assert not session.frames and not sender
+
+
+async def test_a_frame_says_what_its_client_had_seen_when_it_was_made() -> None:
+    """It may wait to be sent while the stream tells of another life, for which its acks are not meant."""
+    session = Unanswered()
+    seen: list[int | None] = [0]
+    sender = AckSender(cast(SliceSession, session), lambda error: None, of_stream=True, resets_seen=lambda: seen[0])
+    sender.add(b"k", 1, 2, (7, 8))
+    sender.send()
+    seen[0] = 1
+    sender.forget([7])
+    sender.add(b"k", 2, 3, (7,))
+    sender.send()
+    session.frames[0].failed(ResourceExhausted("the disk is full"))
+    await until(lambda: len(session.frames) == 3)
+    seen[0] = None
+    sender.add(b"k", 3, 4, (7,))
+    sender.send()
+    requests = [wire.SessionRequest() for _ in session.frames]
+    assert all(frame.fill(request) for frame, request in zip(session.frames, requests, strict=True))
+    found = [(list(request.acks.acks[0].handles), request.acks.resets_seen) for request in requests]
+    assert found == [([7, 8], 0), ([7], 1), ([8], 1), ([7], 0)]
+    assert [request.acks.HasField("resets_seen") for request in requests] == [True, True, True, False]

@@ -301,3 +301,16 @@ def test_a_life_that_begins_before_the_answer_to_the_attach_is_not_ended_by_it()
     attachments.parts_came(wire.AckTimeouts(handles=[1], ms=[0], lives=[8]))
     attachments.answered([1], wire.Attached(lives=[8]))
     assert ended == [[1]] and attachments._lives == {1: 8}
+
+
+def test_each_stream_counts_what_it_told_of_ended_lives_also_of_queues_that_left() -> None:
+    """The slice counts all that it told, and compares."""
+    nothing: Any = lambda *told: None  # noqa: E731
+    attachments = Attachments("s01", {1: b"q"}, wire.Attach(), nothing, nothing, nothing, nothing, nothing)
+    attachments.begin_stream()
+    attachments.lives_ended([1, 2])
+    attachments.lives_ended([2])
+    assert attachments.resets_seen == 3
+    attachments.end_stream()
+    attachments.begin_stream()
+    assert attachments.resets_seen == 0

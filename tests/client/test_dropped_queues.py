@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 
@@ -50,6 +51,38 @@ async def test_an_iteration_ends_when_its_queue_is_dropped(broker: shoal.Broker,
         await broker.drop(queue)
         with pytest.raises(shoal.NoSuchQueue):
             await inbox.get()
+
+
+async def test_an_ack_that_is_on_its_way_ends_nothing_of_the_next_life(broker: shoal.Broker, named: Named) -> None:
+    """The inbox is full and does not read, so its ack is made before it hears that the queue began another life. There
+    the same offsets come again."""
+    queue, key = named("queue"), named("key")
+    bodies = [b"1", b"2", b"3"]
+    await broker.configure(key, shoal.KeyOptions(history_messages=9))
+    await broker.declare(queue)
+    await broker.bind(queue, key)
+    await broker.publish(key, bodies[0])
+    async with asyncio.timeout(WAIT_S), broker.consume(queue, buffer_bytes=1) as inbox:
+        first = await anext(inbox)
+        for body in bodies[1:]:
+            await broker.publish(key, body)
+        await until(lambda: bool(inbox._buffer._waiting))
+        await broker.drop(queue)
+        await broker.declare(queue)
+        await broker.bind(queue, key, start=shoal.EARLIEST)
+        await first.ack()
+        await until(lambda: any(part.acks._in_flight for part in inbox._slices.values()))
+        got: list[shoal.Message] = []
+        while len(got) < 5:
+            with contextlib.suppress(shoal.NoSuchQueue):
+                got.append(await anext(inbox))
+        assert [message.body for message in got] == [b"2", b"3", *bodies]
+        assert got[2].offset == first.offset
+        await inbox.flush()
+        assert (await broker.describe(queue)).messages == 3
+        inbox.ack(*got)
+        await inbox.flush()
+        assert (await broker.describe(queue)).messages == 0
 
 
 async def test_what_came_before_the_drop_is_handed_out_first() -> None:

@@ -10,8 +10,9 @@ import pytest
 from shoal.core.frames import Frame
 from shoal.nack_sender import NackSender
 from shoal.slice_session import SliceSession
-from shoal_contract.errors import ShoalError
+from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_contract.wire import slice_pb2 as wire
+from tests.client.calls import until
 
 
 class Session:
@@ -64,3 +65,17 @@ async def test_a_flush_of_all_nacks_waits_for_those_that_were_not_sent_yet(numbe
     frame.answered(wire.Answer())
     async with asyncio.timeout(10):
         await sender.flush_all()
+
+
+async def test_a_nack_that_is_sent_again_is_for_the_life_of_its_message() -> None:
+    session = Session()
+    seen = [0]
+    sender = NackSender(cast(SliceSession, session), not_refused, lambda: seen[0])
+    sender.add(b"k", 1, 2, (7,), 0)
+    sender.send()
+    seen[0] = 1
+    sender.add(b"k", 1, 2, (7,), 0)
+    sender.send()
+    session.frames[0].failed(ResourceExhausted("too many rest"))
+    await until(lambda: len(session.frames) == 3)
+    assert [nacks.resets_seen for nacks in session.sent()] == [0, 1, 0]

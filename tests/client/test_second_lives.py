@@ -9,6 +9,7 @@ import pytest
 import shoal
 from shoal.messages import Delivery
 from shoal_contract.options import DURABLE
+from shoal_contract.wire import slice_pb2 as wire
 from tests.client.calls import bound, until
 from tests.client.fake_cluster import FakeCluster
 
@@ -115,6 +116,50 @@ async def test_nacks_of_the_second_life_count_beside_acks_of_the_first_that_are_
             while (await fake_broker.describe(queue)).messages:  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0.01)
         slice_.cut()  # Else the end waits for the answer to the first acks.
+
+
+async def test_a_nack_that_is_on_its_way_brings_back_nothing_of_the_next_life(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    """Nacks that wait to be sent when the next life is told are sent as they were meant."""
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.configure(key, shoal.KeyOptions(history_messages=9))
+    await fake_broker.publish(key, b"1")
+    async with fake_broker.consume(queue) as inbox:
+        (first,) = await take(inbox, 1)
+        part, session = inbox._slices["s01"], slice_._sessions[-1]
+        slice_.ignored = {"nacks"}
+        await first.nack()
+        await part.delivered(wire.SessionResponse(resets=[1]))  # Before the nack is sent: it goes first.
+        await until(lambda: any(frame.HasField("nacks") for frame in slice_.frames))
+        (frame,) = (frame for frame in slice_.frames if frame.HasField("nacks"))
+        assert frame.nacks.HasField("resets_seen") and frame.nacks.resets_seen == 0
+        slice_.ignored = set()
+        await second_life(fake_broker, queue, key)
+        (again,) = await take_anew(inbox, 1)
+        slice_._answer(session, frame)
+        slice_.pump()
+        with pytest.raises(shoal.DeadlineExceeded):
+            await inbox.get(timeout=0.1)  # It is the program's.
+        await again.nack()
+        assert (await inbox.get(timeout=WAIT_S)).redelivered == 1
+        slice_.cut()  # Else the end waits for the answer to the first nack.
+
+
+async def test_acks_of_a_queue_that_leaves_are_forgotten_with_its_life(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    """It is still attached until what it was given is back: such an ack, sent later, was taken for the next life."""
+    queue, key = await bound(fake_broker, cluster)
+    await fake_broker.publish(key, b"1")
+    async with fake_broker.consume(queue) as inbox:
+        (first,) = await take(inbox, 1)
+        await first.ack()
+        part = inbox._slices["s01"]
+        part.take_out({1: inbox._queues.pop(1)})
+        await part.delivered(wire.SessionResponse(resets=[1]))
+        assert not list(part.acks.pending())
 
 
 async def test_what_was_not_taken_of_the_first_life_gives_back_nothing_of_the_second(

@@ -86,6 +86,8 @@ GOLDEN: list[tuple[Message, str]] = [
         "08011a150a107070707070707070707070707070707010ac02",
     ),
     (wire.SessionRequest(acks=wire.Acks(tell_unacked=True)), "3a021001"),
+    (wire.SessionRequest(acks=wire.Acks(resets_seen=0)), "3a021800"),
+    (wire.SessionRequest(nacks=wire.Nacks(unseen=True, number=1, resets_seen=300)), "52071801280130ac02"),
     (wire.Answer(sequence=7, unacked=wire.Unacked(places=[0, 300])), "080742050a0300ac02"),
     (wire.Answer(unacked=wire.Unacked()), "4200"),
     (

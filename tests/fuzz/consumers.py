@@ -114,7 +114,7 @@ def take(world: World, random: Random, client: Client | None = None) -> None:
         cost_bytes, client.writing = client.writing, 0
         dispatcher.sent(session, cost_bytes)
     elif client.awake:
-        session.resets.clear()
+        session.resets.take(1 << 30)
         session.new_parts.clear()
         session.ended_handles.take(len(session.ended_handles))
         deliveries: list[wire.Delivery] = []
@@ -149,7 +149,8 @@ def ack(world: World, random: Random) -> None:
         else:
             request.handles.append(handle)
         frame.append(request)
-    send_acks(world, client, frame)
+    # The client of half of the frames has seen no reset yet. No draw says of which: seeds mean what they did.
+    send_acks(world, client, frame, seen=0 if sum(one.to for one in frame) % 2 else client.session.resets.noted)
 
 
 def nack(world: World, random: Random) -> None:
@@ -216,12 +217,12 @@ class Asked(NamedTuple):
         return owed and world.node.owed.lives.get(self.life.name) is self.life
 
 
-def send_acks(world: World, client: Client, acks: list[wire.Ack]) -> None:
+def send_acks(world: World, client: Client, acks: list[wire.Ack], seen: int = 1 << 30) -> None:
     """Sends acks, and asks what of them is unacked. Once they are answered they are durable: acked messages do not come
-    again, nor does any that is not told as unacked."""
+    again, nor does any that is not told as unacked. `seen`: how many resets the client had seen."""
     node, session = world.node, client.session
     busy = node.node.turns.busy(source_of(session))  # Then a handle may mean another queue when it is looked up.
-    asked = [] if busy else list(named(world, client, acks))
+    asked = [] if busy else list(named(world, client, acks, seen))
     owned = all(node.owed.owns(one.key) for one in acks)
     unacked: list[int] = []
 
@@ -242,10 +243,13 @@ def send_acks(world: World, client: Client, acks: list[wire.Ack]) -> None:
             world.failed.append(error)
 
     world.say("acks", session.number, acks)
-    requests.take_acks(node.node, source_of(session), session, acks, taken, False, unacked)
+    earlier = [one for one in session.attachments.values() if one.resets_before > seen]
+    kept = sum(one.messages for one in earlier)
+    requests.take_acks(node.node, source_of(session), session, acks, taken, False, unacked, seen)
+    assert kept <= sum(one.messages for one in earlier), "an ack for an earlier life ends something of the present one"
 
 
-def named(world: World, client: Client, acks: list[wire.Ack]) -> Iterator[Asked]:
+def named(world: World, client: Client, acks: list[wire.Ack], seen: int) -> Iterator[Asked]:
     """Yields the messages that acks name by handle, as far as they are owed."""
     place = -1
     for one in acks:
@@ -253,7 +257,7 @@ def named(world: World, client: Client, acks: list[wire.Ack]) -> Iterator[Asked]
             place += 1
             attachment = client.session.attachments.get(handle)
             life = None if attachment is None else world.node.owed.lives.get(attachment.feed.name)
-            if life is None or attachment is None or attachment.feed.gone:
+            if life is None or attachment is None or attachment.feed.gone or attachment.resets_before > seen:
                 continue
             holds = world.node.given.holds(life, one.key)
             for offset, since in life.todo.get(one.key, {}).items():

@@ -96,7 +96,7 @@ def ack(random: Random) -> wire.Ack:
 
 def _acks(random: Random) -> wire.SessionRequest:
     acks = [ack(random) for _ in range(random.choice((1, 3)))]
-    return wire.SessionRequest(acks=wire.Acks(acks=acks, tell_unacked=random.random() < 0.5))
+    return wire.SessionRequest(acks=wire.Acks(acks=acks, tell_unacked=random.random() < 0.5, resets_seen=1))
 
 
 def _nacks(random: Random) -> wire.SessionRequest:
@@ -109,7 +109,7 @@ def nacks(random: Random) -> wire.Nacks:
     stop = random.choice(((), (), (1, 2), range(1, 9)))
     unseen = not delay_ms and random.random() < 0.5
     number = random.choice((0, 1, 1 << 62)) if unseen else 0
-    return wire.Nacks(messages=messages, delay_ms=delay_ms, unseen=unseen, number=number, stop=stop)
+    return wire.Nacks(messages=messages, delay_ms=delay_ms, unseen=unseen, number=number, stop=stop, resets_seen=1)
 
 
 def pull(random: Random) -> wire.Pull:

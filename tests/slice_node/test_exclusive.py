@@ -314,7 +314,7 @@ def test_a_queue_that_is_dropped_and_made_anew_many_times_is_told_once_to_a_sess
     for _ in range(5):
         core.change(drop("q"), declare("q"))
         core.pump()
-    assert silent.ended_handles.take(10) == [] and silent.take_resets(10) == [1] and not silent.resets
+    assert silent.ended_handles.take(10) == [] and silent.resets.take(10) == [1] and not silent.resets
 
 
 def test_after_a_drop_the_next_life_has_its_own_options() -> None:

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+from pathlib import Path
+
+import pytest
+
 from shoal_contract.errors import Conflict, NoSuchQueue, ShoalError, from_wire
 from shoal_contract.names import direct_key
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.core.apply.records import Kind, encode_ownership
+from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import ATTACHED_PER_STEP
 from shoal_slice_node.core.node import requests
-from shoal_slice_node.core.turns import finish
+from shoal_slice_node.core.turns import Source, finish
 
+from .brokers import connected, running
 from .core_driver import PARTITIONS, CoreDriver, bind, declare, drop, publish
+from .nacks_driver import NacksDriver
+from .raw_session import RawSession
 
 HERE = next(f"q{n}" for n in range(99) if partition_of(direct_key(b"q%d" % n), PARTITIONS) == 0)
 """A queue whose home is a slice that owns partition 0."""
@@ -161,3 +171,125 @@ def test_an_attach_is_answered_with_the_lives_that_are_there_at_its_end() -> Non
     here = [core.tables.queue_by_name.get(name.encode()) for name in names]
     assert list(answer.lives) == [0 if found is None else int.from_bytes(found, "big") for found in here]
     assert list(answer.absent) == [2]
+
+
+EARLIEST = bind("q", "k", start=wire.START_EARLIEST)
+
+
+def second_life(core: CoreDriver, later: bool) -> Session:
+    """A session that has handle 1 of a queue in its second life, in which it was given the same offset again, 1. The
+    queue may have been away for a while. Another queue, of handle 2, keeps the message."""
+    core.change(declare("q"), declare("r"), bind("q", "k"), bind("r", "k"), publish("k", b"1"))
+    session = core.session()
+    assert core.attach(session, "q") and core.attach(session, "r", 2)
+    assert [offset for _, offset, _ in core.take(session)] == [1]
+    if later:
+        core.change(drop("q"))
+        core.change(declare("q"), EARLIEST)
+    else:
+        core.change(drop("q"), declare("q"), EARLIEST)
+    assert session.resets.take(10) == [1]
+    assert [offset for _, offset, _ in core.take(session)] == [1]
+    return session
+
+
+def acked(core: CoreDriver, session: Session, resets_seen: int | None, *handles: int) -> list[int]:
+    """Sends a frame of acks of offset 1. Returns the places that are told as unacked."""
+    frame = wire.Acks(acks=[wire.Ack(key=b"k", low=1, to=2, handles=handles)], resets_seen=resets_seen)
+    done: list[ShoalError | None] = []
+    unacked: list[int] = []
+    source, seen = Source("test", session.number), requests.resets_seen(frame)
+    requests.take_acks(core.node, source, session, list(frame.acks), done.append, False, unacked, seen)
+    assert done == [None]
+    return unacked
+
+
+def backlog(core: CoreDriver) -> list[int]:
+    """How many messages each of the queues still has to ack."""
+    core.flush()
+    request = wire.Describe(queues=[b"q", b"r"])
+    description = finish(requests.describe(core.node, request)()).description
+    return [queue.messages for queue in description.queues]
+
+
+@pytest.mark.parametrize("later", [False, True])
+def test_an_ack_that_was_made_before_its_client_knew_of_a_life_ends_nothing_of_it(later: bool) -> None:
+    """It was on its way while the queue was dropped, declared anew and bound: handle, key and offset are the same."""
+    core = CoreDriver()
+    session = second_life(core, later)
+    assert acked(core, session, 0, 1, 2) == [], "the message is gone with its life"
+    assert backlog(core) == [1, 0], "the queue that lives on is acked"
+    assert acked(core, session, 1, 1) == []
+    assert backlog(core) == [0, 0]
+
+
+def test_an_ack_that_does_not_say_what_its_client_saw_counts_for_any_life() -> None:
+    core = CoreDriver()
+    session = second_life(core, later=False)
+    acked(core, session, None, 1)
+    assert backlog(core) == [0, 1]
+
+
+def test_an_ack_behind_an_attach_counts_whatever_its_client_saw_of_other_handles() -> None:
+    """The client asks for the attach itself: what it sends later is for this life."""
+    core = CoreDriver()
+    session = second_life(core, later=False)
+    core.change(drop("r"), declare("r"), bind("r", "k", start=wire.START_EARLIEST))
+    core.dispatcher.detach(session, 1)
+    assert core.attach(session, "q")
+    core.take(session)
+    assert acked(core, session, 0, 1, 2) == [], "of the other one, the message is gone with its life"
+    assert backlog(core) == [0, 1]
+
+
+def test_a_nack_that_was_made_before_its_client_knew_of_a_life_brings_back_nothing_of_it() -> None:
+    core = NacksDriver()
+    session = second_life(core, later=False)
+    ack = wire.Ack(key=b"k", low=1, to=2, handles=[1])
+    core.frame(session, wire.Nacks(messages=[ack], resets_seen=0))
+    core.frame(session, wire.Nacks(messages=[ack], resets_seen=0, unseen=True, number=7))
+    assert core.times(session) == []
+    core.change(publish("k", b"2"))
+    assert core.deliveries(session)[0].nacks_taken == 7, "it was looked at"
+    core.frame(session, wire.Nacks(messages=[ack], resets_seen=1))
+    assert core.times(session) == [(1, 1)]
+
+
+def test_a_handle_that_was_reset_several_times_before_it_was_told_is_told_and_counted_once() -> None:
+    core = CoreDriver()
+    session = second_life(core, later=False)
+    for _ in range(3):
+        core.change(drop("q"), declare("q"), EARLIEST)
+    core.change(drop("r"), declare("r"))
+    assert session.resets.take(10) == [1, 2]
+    assert [offset for _, offset, _ in core.take(session)] == [1]
+    acked(core, session, 1, 1)
+    assert backlog(core) == [1, 0]
+    acked(core, session, 3, 1)
+    assert backlog(core) == [0, 0]
+
+
+async def test_all_that_is_told_of_a_life_comes_behind_the_word_that_the_one_before_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a response has no room for all resets, new parts were told before them."""
+    monkeypatch.setattr("shoal_slice_node.adapters.session_work.RESETS_PER_RESPONSE_MAX", 2)
+    names = [f"q{number}" for number in range(7)]
+    renewed = [step for name in names for step in (declare(name), bind(name, "k", start=wire.START_EARLIEST))]
+    told: set[int] = set()
+    parts: list[int] = []
+    given: list[int] = []
+    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel, asyncio.timeout(60):
+        session = await RawSession.open(SliceServiceStub(channel))
+        await session.change(declare("r"), bind("r", "k"), *renewed)
+        await session.attach([name.encode() for name in names])
+        change = wire.Change(steps=[drop(*names), *renewed, publish("k", b"1")]).SerializeToString()
+        await session.write(wire.SessionRequest(change=change))
+        while len(given) < len(names):
+            response = await session.call.read()
+            assert isinstance(response, wire.SessionResponse)
+            told.update(response.resets)
+            parts += response.ack_timeouts.handles
+            given += [handle for delivery in response.deliveries for handle in delivery.handles]
+            assert told.issuperset(parts) and told.issuperset(given)
+    assert sorted(parts) == sorted(given) == sorted(told) == list(range(1, 8))

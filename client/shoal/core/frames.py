@@ -155,9 +155,9 @@ class AcksFrame(Frame):
     """Carries acks. `done` is called once, when the slice has them or refuses them. `of_stream`: they name handles,
     which mean nothing on the next stream; their sender decides what to do with them then (ack_sender.py). `asks`: says
     whether the slice is to tell which messages are unacked all the same; `on_lacking` has their places, if there are
-    any (`Unacked` of the contract)."""
+    any (`Unacked` of the contract). `resets_seen`: as in the contract's `Acks`."""
 
-    __slots__ = ("_acks", "_asks", "_done", "_of_stream", "_on_lacking", "cost_bytes")
+    __slots__ = ("_acks", "_asks", "_done", "_of_stream", "_on_lacking", "_resets_seen", "cost_bytes")
 
     def __init__(
         self,
@@ -166,9 +166,11 @@ class AcksFrame(Frame):
         of_stream: bool,
         asks: Callable[[], bool],
         on_lacking: Callable[[Sequence[int]], None],
+        resets_seen: int | None,
     ) -> None:
         super().__init__()
         self._asks = asks
+        self._resets_seen = resets_seen
         self._on_lacking = on_lacking
         self.cost_bytes = 0
         self._acks = acks
@@ -178,6 +180,8 @@ class AcksFrame(Frame):
     def fill(self, request: wire.SessionRequest) -> bool:
         request.acks.acks.extend(self._acks)
         request.acks.tell_unacked = self._asks()
+        if self._resets_seen is not None:
+            request.acks.resets_seen = self._resets_seen
         return True
 
     def answered(self, answer: wire.Answer) -> None:
@@ -195,20 +199,22 @@ class AcksFrame(Frame):
 class NacksFrame(Frame):
     """Carries nacks. `delay_ms` None: no program was given the messages. `number`: that of the first consumer; 0: they
     have none. `stop`: handles that are to get nothing more. `done` is called once, when the slice
-    has them or refuses them. They mean nothing on the next stream."""
+    has them or refuses them. They mean nothing on the next stream. `resets_seen`: as in the contract's `Acks`."""
 
-    __slots__ = ("_delay_ms", "_done", "_nacks", "_number", "_stop", "cost_bytes")
+    __slots__ = ("_delay_ms", "_done", "_nacks", "_number", "_resets_seen", "_stop", "cost_bytes")
 
     def __init__(
         self,
         nacks: list[wire.Ack],
         delay_ms: int | None,
         done: Callable[[ShoalError | None], None],
-        stop: Sequence[int] = (),
-        number: int = 0,
+        stop: Sequence[int],
+        number: int,
+        resets_seen: int | None,
     ) -> None:
         super().__init__()
         self.cost_bytes = 0
+        self._resets_seen = resets_seen
         self._number = number
         self._nacks = nacks
         self._stop = stop
@@ -223,6 +229,8 @@ class NacksFrame(Frame):
         else:
             request.nacks.delay_ms = self._delay_ms
         request.nacks.stop.extend(self._stop)
+        if self._resets_seen is not None:
+            request.nacks.resets_seen = self._resets_seen
         return True
 
     def answered(self, answer: wire.Answer) -> None:
@@ -238,22 +246,28 @@ class NacksFrame(Frame):
 class DoubtsFrame(Frame):
     """Carries acks in doubt, and asks which of their messages are still unacked. `on_answer`: called with the places of
     these (`Unacked` of the contract); with None if the slice, of an older version, does not tell. `waiter`: has None
-    then, or when the stream is lost."""
+    then, or when the stream is lost. `resets_seen`: as in the contract's `Acks`."""
 
-    __slots__ = ("_acks", "_on_answer", "_waiter", "cost_bytes")
+    __slots__ = ("_acks", "_on_answer", "_resets_seen", "_waiter", "cost_bytes")
 
     def __init__(
-        self, acks: list[wire.Ack], on_answer: Callable[[Sequence[int] | None], None], waiter: Waiter[None]
+        self,
+        acks: list[wire.Ack],
+        on_answer: Callable[[Sequence[int] | None], None],
+        waiter: Waiter[None],
+        resets_seen: int,
     ) -> None:
         super().__init__()
         self.cost_bytes = 0
         self._acks = acks
         self._on_answer = on_answer
+        self._resets_seen = resets_seen
         self._waiter = waiter
 
     def fill(self, request: wire.SessionRequest) -> bool:
         request.acks.acks.extend(self._acks)
         request.acks.tell_unacked = True
+        request.acks.resets_seen = self._resets_seen
         return not self._waiter.done()
 
     def answered(self, answer: wire.Answer) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from shoal.core.refusals import no_such_queue
 from shoal.testing.fake_admin import FakeAdmin
+from shoal.testing.fake_session import FakeSession
 from shoal.testing.fake_state import FakeState, refused_first
 from shoal.testing.fake_watch import FakeWatches
 from shoal_contract.chunk import parse_chunk
@@ -21,18 +22,6 @@ from shoal_contract.limits import PRODUCER_BYTES, PULL_LEASE_MS_MAX, WINDOW_MESS
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_runtime.tasks import Tasks
-
-
-class FakeSession:
-    """Keeps one stream: its handles, and what it still has to be sent."""
-
-    def __init__(self) -> None:
-        self.producer = b""
-        self.cut = False
-        self.queues: dict[int, bytes] = {}
-        self.windows: dict[int, int] = {}
-        self.nacks_taken = 0
-        self.outbox: asyncio.Queue[wire.SessionResponse | None] = asyncio.Queue()
 
 
 class FakeSlice:
@@ -258,11 +247,8 @@ class FakeSlice:
 
     def _attach(self, session: FakeSession, attach: wire.Attach, answer: wire.Attached) -> None:
         for queue, handle in zip(attach.queues, attach.handles, strict=True):
-            if not self._takes_over(session, queue, handle):
-                continue
-            assert queue not in session.queues.values(), "a session may attach a queue only once"
-            session.queues[handle] = queue
-            session.windows[handle] = attach.window_messages or WINDOW_MESSAGES_DEFAULT
+            if self._takes_over(session, queue, handle):
+                session.attach(queue, handle, attach.window_messages or WINDOW_MESSAGES_DEFAULT)
         lives = [self.state.queues.life_of(queue) for queue in attach.queues]
         answer.absent.extend(handle for handle, life in zip(attach.handles, lives, strict=True) if not life)
         parts = map(self.state.queues.parts.get, attach.queues)
@@ -295,22 +281,20 @@ class FakeSlice:
     def _ack(self, session: FakeSession, acks: wire.Acks) -> None:
         """Records acks. As at a real slice, an ack for what this session does not have out changes nothing."""
         for ack in acks.acks:
-            attached = [session.queues[handle] for handle in ack.handles if handle in session.queues]
-            for queue in (*ack.queues, *attached):
+            for queue in (*ack.queues, *filter(None, session.queues_of(ack.handles, acks))):
                 self.state.ack(queue, ack, session)
 
     def _nack(self, session: FakeSession | None, nacks: wire.Nacks) -> None:
         """Gives messages back that the session has; None: that anyone has."""
         delayed = object()
-        queues = {} if session is None else session.queues
         if session is not None:
             session.windows.update(dict.fromkeys(nacks.stop, 0))
             if nacks.number and self.tells_nacks_taken:
                 named = sum(len(nack.handles) + len(nack.queues) for nack in nacks.messages)
                 session.nacks_taken = max(session.nacks_taken, nacks.number + named - 1)
         for nack in nacks.messages:
-            attached = [queues[handle] for handle in nack.handles if handle in queues]
-            for queue in (*nack.queues, *attached):
+            attached = [] if session is None else session.queues_of(nack.handles, nacks)
+            for queue in (*nack.queues, *filter(None, attached)):
                 self.state.nack(queue, nack, session, delayed, nacks.unseen)
 
         if nacks.delay_ms:
@@ -332,7 +316,7 @@ class FakeSlice:
 
     def _unacked(self, session: FakeSession, acks: wire.Acks) -> list[int]:
         """Returns the places of what is still unacked; a handle that is not attached counts so."""
-        queues = [(ack, queue) for ack in acks.acks for queue in (*map(session.queues.get, ack.handles), *ack.queues)]
+        queues = [(ack, queue) for ack in acks.acks for queue in (*session.queues_of(ack.handles, acks), *ack.queues)]
         return [at for at, (ack, queue) in enumerate(queues) if queue is None or self.state.is_unacked(queue, ack)]
 
     def _tell_resets(self) -> None:
@@ -340,7 +324,7 @@ class FakeSlice:
         for session in self._sessions if dropped and self.tells_lives else ():
             handles = [handle for handle, queue in session.queues.items() if queue in dropped]
             if handles:
-                session.outbox.put_nowait(wire.SessionResponse(resets=handles))
+                session.tell_resets(handles)
         self._tell_ack_timeouts()
 
     def _tell_ack_timeouts(self) -> None:

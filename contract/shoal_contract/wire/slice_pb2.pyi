@@ -810,9 +810,14 @@ class Acks(_message.Message):
 
     ACKS_FIELD_NUMBER: _builtins.int
     TELL_UNACKED_FIELD_NUMBER: _builtins.int
+    RESETS_SEEN_FIELD_NUMBER: _builtins.int
     tell_unacked: _builtins.bool
     """The acks are taken as always, and then the answer has `unacked`. So a client whose stream was lost asks what became
     of acks that had no answer.
+    """
+    resets_seen: _builtins.int
+    """How many handles in all this stream's `resets` had told the client when it made this frame: so the slice knows which
+    acks are for an earlier life of a handle's queue, and they change nothing. Left out: they count for any life.
     """
     @_builtins.property
     def acks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ack]: ...
@@ -821,12 +826,15 @@ class Acks(_message.Message):
         *,
         acks: _abc.Iterable[Global___Ack] | None = ...,
         tell_unacked: _builtins.bool = ...,
+        resets_seen: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_resets_seen", b"_resets_seen", "resets_seen", b"resets_seen"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "tell_unacked", b"tell_unacked"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_resets_seen", b"_resets_seen", "acks", b"acks", "resets_seen", b"resets_seen", "tell_unacked", b"tell_unacked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__resets_seen: _TypeAlias = _typing.Literal["resets_seen"]  # noqa: Y015
+    _WhichOneofArgType__resets_seen: _TypeAlias = _typing.Literal["_resets_seen", b"_resets_seen"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__resets_seen) -> _WhichOneofReturnType__resets_seen | None: ...
 
 Global___Acks: _TypeAlias = Acks  # noqa: Y015
 
@@ -880,6 +888,7 @@ class Nacks(_message.Message):
     UNSEEN_FIELD_NUMBER: _builtins.int
     STOP_FIELD_NUMBER: _builtins.int
     NUMBER_FIELD_NUMBER: _builtins.int
+    RESETS_SEEN_FIELD_NUMBER: _builtins.int
     delay_ms: _builtins.int
     """They are given again no earlier than after so long; in the leader's memory only, so a new leader gives them at once."""
     unseen: _builtins.bool
@@ -891,6 +900,8 @@ class Nacks(_message.Message):
     order of the frame, have the next ones. 0: they have none. A client lets numbers grow, and deliveries tell them
     (Delivery.nacks_taken).
     """
+    resets_seen: _builtins.int
+    """As in Acks, for `messages`; `stop` means a handle in every life. Unary calls, which name queues, do not look at it."""
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ack]:
         """Which messages, named as in an ack."""
@@ -909,12 +920,15 @@ class Nacks(_message.Message):
         unseen: _builtins.bool = ...,
         stop: _abc.Iterable[_builtins.int] | None = ...,
         number: _builtins.int = ...,
+        resets_seen: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_resets_seen", b"_resets_seen", "resets_seen", b"resets_seen"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["delay_ms", b"delay_ms", "messages", b"messages", "number", b"number", "stop", b"stop", "unseen", b"unseen"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_resets_seen", b"_resets_seen", "delay_ms", b"delay_ms", "messages", b"messages", "number", b"number", "resets_seen", b"resets_seen", "stop", b"stop", "unseen", b"unseen"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__resets_seen: _TypeAlias = _typing.Literal["resets_seen"]  # noqa: Y015
+    _WhichOneofArgType__resets_seen: _TypeAlias = _typing.Literal["_resets_seen", b"_resets_seen"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__resets_seen) -> _WhichOneofReturnType__resets_seen | None: ...
 
 Global___Nacks: _TypeAlias = Nacks  # noqa: Y015
 
@@ -998,7 +1012,8 @@ class SessionResponse(_message.Message):
     @_builtins.property
     def resets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Handles whose queue was dropped here, and perhaps declared anew: what these deliveries and later ones bring of it is
-        of another life, offsets that were seen before among them.
+        of another life, offsets that were seen before among them. Whatever is told of that life comes behind. The client
+        counts them (Acks.resets_seen).
         """
 
     @_builtins.property

@@ -118,6 +118,7 @@ class SessionWork:
         broker = self._broker
         broker.check_takes_changes(frees=True)
         unacked: list[int] | None = [] if acks.tell_unacked else None
+        seen = node_requests.resets_seen(acks)
 
         def flushed(error: ShoalError | None) -> None:
             if error is not None:
@@ -134,7 +135,7 @@ class SessionWork:
             else:
                 flushed(error)
 
-        node_requests.take_acks(broker.node, self._source, self._session, list(acks.acks), taken, False, unacked)
+        node_requests.take_acks(broker.node, self._source, self._session, list(acks.acks), taken, False, unacked, seen)
         broker.start_due_work()
 
     def _nacks(self, sequence: int, nacks: wire.Nacks, answer: Callable[[wire.Answer], None]) -> None:
@@ -150,9 +151,10 @@ class SessionWork:
         """Returns a response with what is ready, up to a response's size, and the memory of its deliveries in bytes."""
         response, session = wire.SessionResponse(), self._session
         room = self._answers.take(response, RESPONSE_BYTES_MAX)
-        response.resets.extend(session.take_resets(RESETS_PER_RESPONSE_MAX))
-        response.ended.extend(session.ended_handles.take(ENDED_PER_RESPONSE_MAX))
-        if session.new_parts:
+        response.resets.extend(session.resets.take(RESETS_PER_RESPONSE_MAX))
+        if not session.resets:  # Else these, too, may be of lives that began behind one that waits.
+            response.ended.extend(session.ended_handles.take(ENDED_PER_RESPONSE_MAX))
+        if session.new_parts and not session.resets:
             parts = session.take_new_parts(NEW_PARTS_PER_RESPONSE_MAX)
             timeouts_ms, lives = zip(*parts.values(), strict=True)
             response.ack_timeouts.MergeFrom(wire.AckTimeouts(handles=parts, ms=timeouts_ms, lives=lives))

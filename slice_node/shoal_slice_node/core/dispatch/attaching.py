@@ -57,8 +57,17 @@ class Attaching:
         """Returns whether any exclusive queue was consumed here lately: an attach may take it from another session."""
         return bool(self._registry.exclusives)
 
-    def attach(self, session: Session, name: bytes, handle: int, window_messages: int, window_bytes: int) -> Begun:
+    def attach(
+        self,
+        session: Session,
+        name: bytes,
+        handle: int,
+        window_messages: int,
+        window_bytes: int,
+        resets_before: int = 0,
+    ) -> Begun:
         """Begins to consume a queue. A handle in use is replaced. A session that has ended attaches nothing.
+        `resets_before`: see Attachment.
 
         Raises Conflict if the session has the queue under another handle, ResourceExhausted; nothing has changed then.
         """
@@ -77,7 +86,7 @@ class Attaching:
                 feed.exclusive.knows(session.owner, session.number)
             if feed.exclusive is not None and self._refused(session, feed, feed.exclusive, handle):
                 return Begun(life_of(queue_id), refused=True)
-            self._add(session, feed, handle, window_messages, window_bytes)
+            self._add(session, feed, handle, window_messages, window_bytes, resets_before)
             if feed.exclusive is not None:
                 self._take_over(session, feed, feed.exclusive)
         self._registry.shares.attached.hold(ATTACHMENT_BYTES)
@@ -119,12 +128,14 @@ class Attaching:
         """Returns a check of the room for several queues, to be made before the first is attached."""
         return AttachRoom(self._registry, session)
 
-    def _add(self, session: Session, feed: Feed, handle: int, window_messages: int, window_bytes: int) -> None:
+    def _add(
+        self, session: Session, feed: Feed, handle: int, window_messages: int, window_bytes: int, resets_before: int
+    ) -> None:
         registry = self._registry
         freed_bytes = session.reuse_handle(handle)
         if freed_bytes:
             registry.let_go(session, freed_bytes)
-        attachment = Attachment(session, feed, handle, window_messages, window_bytes)
+        attachment = Attachment(session, feed, handle, window_messages, window_bytes, resets_before)
         session.add(attachment)
         registry.add_attachment(attachment)
         registry.taken(feed)
@@ -274,7 +285,7 @@ class Attaching:
             session, handle = attachment.session, attachment.handle
             if handle is None or session.attachments.get(handle) is not attachment:
                 continue  # It was detached meanwhile.
-            session.reset(handle)
+            session.resets.note(handle)
             self._registry.dirty[session.number] = session
             self._attach_or_end(session, feed.name, handle, attachment.window_messages, attachment.window_bytes)
 
@@ -303,7 +314,7 @@ class Attaching:
         """Attaches a queue that the session had or waits for; ends the session if there is no room any more, as no
         answer can tell it so."""
         try:
-            self.attach(session, name, handle, window_messages, window_bytes)
+            self.attach(session, name, handle, window_messages, window_bytes, session.resets.noted)
         except ShoalError as error:
             self.detach(session, handle)  # The session no longer waits for the queue.
             self.end(session, error)

@@ -25,6 +25,7 @@ class Attachment:
         "lined",
         "messages",
         "paused",
+        "resets_before",
         "session",
         "unsent",
         "window_bytes",
@@ -33,13 +34,23 @@ class Attachment:
     )
 
     def __init__(
-        self, session: Session, feed: Feed, handle: int | None, window_messages: int, window_bytes: int
+        self,
+        session: Session,
+        feed: Feed,
+        handle: int | None,
+        window_messages: int,
+        window_bytes: int,
+        resets_before: int = 0,
     ) -> None:
         self.session = session
         self.feed = feed
         self.handle = handle
         self.window_messages = window_messages
         self.window_bytes = window_bytes
+        self.resets_before = resets_before
+        """The client has seen so many resets (Resets.noted) before it gets anything of this: an ack or nack by handle
+        that says that it had seen fewer is for an earlier life of the queue. 0: the client attached it itself, so its
+        frames say which it means by their order."""
         self.messages = 0
         self.body_bytes = 0
         self.lined = False

@@ -15,6 +15,7 @@ from shoal_slice_node.core.dispatch.ended_handles import EndedHandles
 from shoal_slice_node.core.dispatch.nacks_taken import NacksTaken
 from shoal_slice_node.core.dispatch.new_part import NewPart, part_of
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot, Taken
+from shoal_slice_node.core.dispatch.resets import Resets
 from shoal_slice_node.core.dispatch.shares import Share
 from shoal_slice_node.core.dispatch.unsent import UnsentParcels
 from shoal_slice_node.core.limits import OWED_PER_SESSION_MAX
@@ -108,9 +109,8 @@ class Session:
         """Made when it is first needed, and let go when nothing waits any more."""
         self._left_behind: dict[Slot, Parcel] = {}
         """What waited when the session closed, and is not listed in `_unsent` yet."""
-        self.resets: dict[int, None] = {}
-        """Handles of queues that were dropped here, each once: the client is told before it gets anything of their next
-        life."""
+        self.resets = Resets()
+        """Handles of queues that were dropped here: the client is told before it gets anything of their next life."""
         self.new_parts: dict[int, NewPart] = {}
         """By handle, where no answer to an attach told them."""
         self.ended_handles = EndedHandles(owner, number, attached or Share("attached queues", 1 << 40))
@@ -178,17 +178,6 @@ class Session:
 
     def remove_puller(self, attachment: Attachment) -> None:
         self.pullers.pop(attachment.feed.queue_id, None)
-
-    def reset(self, handle: int) -> None:
-        """Notes that the handle's queue was dropped: the client is to be told."""
-        self.resets[handle] = None
-
-    def take_resets(self, count_max: int) -> list[int]:
-        """Returns up to `count_max` of the handles that the client is to be told of."""
-        handles = list(islice(self.resets, count_max))
-        for handle in handles:
-            del self.resets[handle]
-        return handles
 
     def tell_new_part(self, handle: int) -> None:
         """Notes that the client is to be told of the part that an attached queue has here now."""

@@ -52,6 +52,8 @@ _SettleOne = Callable[[Attachment, bytes, int, int], int]
 """Acks or nacks the offsets low <= o < to of a key, as far as the attachment has them. Returns what it cost."""
 
 _ENDED: Final = object()
+_ALL_RESETS: Final = (1 << 62) - 1
+"""No session has so many resets."""
 _log = logging.getLogger(__name__)
 
 
@@ -150,6 +152,11 @@ def detach(node: Node, session: Session, request: wire.Detach) -> Callable[[], W
     return work
 
 
+def resets_seen(frame: wire.Acks | wire.Nacks) -> int:
+    """Returns how many resets the client had seen when it made the frame; if it does not say so, as if it were all."""
+    return frame.resets_seen if frame.HasField("resets_seen") else _ALL_RESETS
+
+
 def take_acks(
     node: Node,
     source: Source,
@@ -158,16 +165,17 @@ def take_acks(
     done: Callable[[ShoalError | None], None],
     everyone: bool,
     unacked: list[int] | None = None,
+    seen: int = _ALL_RESETS,
 ) -> None:
     """Acks what this session (`everyone`: any session) has out; what is not out stays as it is. Calls `done` with None
     when all acks were looked at, which may be at once; or with the error, and then nothing was acked. The caller must
     flush. `unacked`: is filled with the places of what is still unacked then (`Unacked` of the contract); of the rest
-    the next flush makes durable what is not yet.
+    the next flush makes durable what is not yet. `seen`: how many resets the client had seen (`resets_seen`).
 
     Raises TooLarge.
     """
     consumers = count_acks(acks)
-    work = _named_messages(node, session, acks, everyone, node.dispatcher.ack, unacked)
+    work = _named_messages(node, session, acks, everyone, node.dispatcher.ack, unacked, seen)
     _settle(node, source, work, consumers if unacked is None else 2 * consumers, done)
 
 
@@ -194,7 +202,7 @@ def take_nacks(
     def nack(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
         return node.dispatcher.nack(attachment, key_id, first, to, terms)
 
-    work = _named_messages(node, session, messages, everyone, nack, None, stop, nacks.number)
+    work = _named_messages(node, session, messages, everyone, nack, None, resets_seen(nacks), stop, nacks.number)
     _settle(node, source, work, looks, done)
 
 
@@ -220,6 +228,7 @@ def _named_messages(
     everyone: bool,
     settle: _SettleOne,
     unacked: list[int] | None,
+    seen: int,
     stop: Sequence[int] = (),
     number: int = 0,
 ) -> Work[None]:
@@ -250,22 +259,23 @@ def _named_messages(
             looked_at(len(ack.handles) + len(ack.queues))
             continue
         key_id = row[ID]
-        for held in _everyone(node, ack, key_id) if everyone else _own(node, session, ack):
+        for held in _everyone(node, ack, key_id) if everyone else _own(node, session, ack, seen):
             left -= 1 if held is None else settle(held[0], key_id, held[1], held[2])
             looked_at(1)
             if left <= 0:
                 left = ACKED_PER_STEP
                 yield
     if unacked is not None:
-        unacked.extend((yield from still_unacked(node.state, node.dispatcher.feeds, session, named)))
+        unacked.extend((yield from still_unacked(node.state, node.dispatcher.feeds, session, named, seen)))
 
 
-def _own(node: Node, session: Session, ack: wire.Ack) -> Iterator[_Held | None]:
-    """Yields what an ack means for this session. None: a handle or queue was looked for, and is not there."""
+def _own(node: Node, session: Session, ack: wire.Ack, seen: int) -> Iterator[_Held | None]:
+    """Yields what an ack means for this session. None: a handle or queue was looked for, and is not there, or the
+    handle stood for an earlier life when the client made the frame."""
     low, to, attachments = ack.low, ack.to, session.attachments
     for handle in ack.handles:
         attachment = attachments.get(handle)
-        yield None if attachment is None else (attachment, low, to)
+        yield None if attachment is None or attachment.resets_before > seen else (attachment, low, to)
     for queue in ack.queues:
         queue_id = node.state.tables.queue_by_name.get(queue)
         attachment = None if queue_id is None else session.pullers.get(queue_id)

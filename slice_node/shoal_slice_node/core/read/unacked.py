@@ -20,18 +20,18 @@ from shoal_slice_node.core.rows.key_row import ID, head_of, low_of
 from shoal_slice_node.core.turns import Work
 
 _NO_QUEUE = b""
-"""Stands for a queue without a part on this slice."""
+"""Stands for a queue without a part on this slice, or for an earlier life of one."""
 
 
 def still_unacked(
-    state: State, feeds: Mapping[bytes, Feed], session: Session, acks: Sequence[tuple[wire.Ack, bytes]]
+    state: State, feeds: Mapping[bytes, Feed], session: Session, acks: Sequence[tuple[wire.Ack, bytes]], seen: int
 ) -> Work[list[int]]:
     """Returns the places (see `Unacked` of the contract) of those that have some named message still unacked. `acks`:
-    each with its key's full name."""
+    each with its key's full name. `seen`: how many resets the client had seen when it made the frame."""
     found: list[int] = []
     place, left = 0, ACKED_PER_STEP
     for ack, full_name in acks:
-        for queue_id in _queues(state, session, ack):
+        for queue_id in _queues(state, session, ack, seen):
             unacked, cost = True, 1
             if queue_id is not None:
                 unacked, cost = _look(state, feeds, queue_id, full_name, ack.low, ack.to)
@@ -45,12 +45,12 @@ def still_unacked(
     return found
 
 
-def _queues(state: State, session: Session, ack: wire.Ack) -> Iterator[bytes | None]:
+def _queues(state: State, session: Session, ack: wire.Ack, seen: int) -> Iterator[bytes | None]:
     """Yields the ids of the queues that the ack names. None: the session has no such handle."""
     for handle in ack.handles:
         attachment = session.attachments.get(handle)
         if attachment is not None:
-            yield attachment.feed.queue_id
+            yield attachment.feed.queue_id if attachment.resets_before <= seen else _NO_QUEUE
         else:
             yield _NO_QUEUE if handle in session.awaited else None
     for queue in ack.queues:

@@ -1,0 +1,43 @@
+"""Keeps one stream of a fake slice: its handles, what it was told of them, and what it still has to be sent."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from shoal_contract.wire import slice_pb2 as wire
+
+
+class FakeSession:
+    """Keeps one stream. Everything is sent in the order in which it is put into `outbox`."""
+
+    def __init__(self) -> None:
+        self.producer = b""
+        self.cut = False
+        self.queues: dict[int, bytes] = {}
+        self.windows: dict[int, int] = {}
+        self.nacks_taken = 0
+        self.outbox: asyncio.Queue[wire.SessionResponse | None] = asyncio.Queue()
+        self._resets = 0
+        self._resets_before: dict[int, int] = {}
+        """Handle -> how many resets its client has seen before anything of the present life; none: it attached this
+        life itself."""
+
+    def attach(self, queue: bytes, handle: int, window_messages: int) -> None:
+        """Attaches a queue, as the client asks."""
+        assert queue not in self.queues.values(), "a session may attach a queue only once"
+        self.queues[handle] = queue
+        self.windows[handle] = window_messages
+        self._resets_before.pop(handle, None)
+
+    def tell_resets(self, handles: Sequence[int]) -> None:
+        """Tells that the lives of these handles' queues ended."""
+        self._resets += len(handles)
+        self._resets_before.update(dict.fromkeys(handles, self._resets))
+        self.outbox.put_nowait(wire.SessionResponse(resets=handles))
+
+    def queues_of(self, handles: Sequence[int], frame: wire.Acks | wire.Nacks) -> list[bytes | None]:
+        """Returns the queues of handles that a frame names. None: the handle is not attached. b"": it stood for an
+        earlier life when the client made the frame."""
+        seen = frame.resets_seen if frame.HasField("resets_seen") else self._resets
+        return [b"" if self._resets_before.get(handle, 0) > seen else self.queues.get(handle) for handle in handles]
