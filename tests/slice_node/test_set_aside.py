@@ -216,3 +216,36 @@ def test_acks_behind_a_publish_that_was_left_out_pass_over_nothing_to_come(resta
     core = served(engine)
     assert core.change(publish("k", b"3")).steps[0].offsets == [2]
     assert pulled(core) == [("k", 2)]
+
+
+def test_a_trim_behind_a_publish_that_was_left_out_cuts_no_chunk() -> None:
+    """What it names lies within a chunk of later messages."""
+    live = CoreDriver()
+    live.change(declare("q"), bind("q", "k"))
+    live.change(publish("k", b"lost"))
+    aside = live.state.lsn
+    live.change(publish("k", b"a1", b"a2", b"a3"))
+    live.change(publish("k", b"b1", b"b2", b"b3"))
+    session = live.session()
+    assert live.attach(session, "q") and len(live.take(session)) == 7
+    live.ack(session, "k", 1, 5)
+    live.flush()
+    live.settle()
+    assert Kind(live.records[-1].kind) == Kind.TRIM
+    core = served(replayed(live.records, {aside: SET_ASIDE | LEFT_OUT}))
+    assert pulled(core) == [("k", 5), ("k", 6)]
+
+
+def test_acks_behind_what_was_left_out_end_with_a_binding_that_ended() -> None:
+    live = CoreDriver()
+    live.change(declare("q"), bind("q", "k"))
+    live.change(publish("k", b"lost"))
+    aside = live.state.lsn
+    live.change(publish("k", b"2"), publish("k", b"3"))
+    session = live.session()
+    assert live.attach(session, "q") and len(live.take(session)) == 3
+    live.change(unbind("q", "k"), declare("r"), bind("r", "k"), publish("k", b"4"))
+    live.ack(session, "k", 3, 4)
+    live.flush()
+    core = served(replayed(live.records, {aside: SET_ASIDE | LEFT_OUT}))
+    assert pulled(core) == [("k", 1), ("k", 2)] and pulled(core, "r") == [("k", 3)]

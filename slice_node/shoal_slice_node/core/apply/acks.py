@@ -6,7 +6,7 @@ change acks by itself, so its acks are refused where they have none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from operator import attrgetter
 
@@ -38,8 +38,6 @@ def apply_acks(state: State, payload: bytes) -> None:
     """
     table = state.tables.queue
     taken_at_lsn, all_acks = decode_acks(payload)
-    if state.left_out:
-        all_acks = [*_below_heads(state, all_acks)]
     counting = state.bind_backs.counting(all_acks, taken_at_lsn)
     state.bind_backs.acks_applied(taken_at_lsn)
     if counting is None:
@@ -50,7 +48,7 @@ def apply_acks(state: State, payload: bytes) -> None:
         if row is None:
             continue
         waiting = list(acks)
-        while waiting:
+        while waiting and not state.left_out:
             moved = move_cursor(row, waiting[0].key_id, waiting[0].first, waiting[0].to)
             if moved is None:
                 break
@@ -60,16 +58,6 @@ def apply_acks(state: State, payload: bytes) -> None:
             settle(state, Queue.decode(state.tables, queue_id, row), waiting)
         else:
             table.put(queue_id, row)
-
-
-def _below_heads(state: State, acks: Iterable[Acked]) -> Iterator[Acked]:
-    """Yields what the acks say of messages that there are. Where a publish was left out, later ones have lower offsets
-    than those that were acked: a cursor past the head would pass over messages to come."""
-    for ack in acks:
-        found = state.key_by_id(ack.key_id)
-        to = ack.to if found is None else min(ack.to, found[1].head)
-        if ack.first < to:
-            yield ack._replace(to=to)
 
 
 def settle(state: State, queue: Queue, acks: list[Acked]) -> None:
@@ -83,9 +71,17 @@ def settle(state: State, queue: Queue, acks: list[Acked]) -> None:
 def _apply(state: State, queue: Queue, key_id: bytes, acks: list[Acked]) -> None:
     detail, has_row = load_binding(state, queue, key_id)
     if detail is not None:
-        advance(detail, acks)
+        advance(detail, _there(state, key_id, detail, acks) if state.left_out else acks)
         save_binding(state, queue, key_id, detail, has_row)
     state.effects.advanced.append(key_id)
+
+
+def _there(state: State, key_id: bytes, detail: Detail, acks: list[Acked]) -> list[Acked]:
+    """Returns the acks, cut off where the binding's messages end. Where a publish was left out, later messages have
+    lower offsets than those that were acked: a cursor past the head would pass over messages to come."""
+    found = state.key_by_id(key_id)
+    end = detail.end or (found[1].head if found is not None else 0)
+    return [ack._replace(to=min(ack.to, end)) for ack in acks if ack.first < end]
 
 
 def load_binding(state: State, queue: Queue, key_id: bytes) -> tuple[Detail | None, bool]:

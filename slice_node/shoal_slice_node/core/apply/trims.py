@@ -22,6 +22,8 @@ def apply_trims(state: State, payload: bytes) -> None:
             continue
         full_name, key = found
         low = min(low, key.head)
+        if state.left_out:
+            low = row_start(state.tables, key, low)  # Offsets may have shifted: it may lie within a chunk.
         promised = state.bind_backs.promised_since(key_id, looked_at_lsn)
         if promised is not None:
             state.effects.advanced.append(key_id)
