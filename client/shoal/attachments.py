@@ -104,6 +104,8 @@ class Attachments:
         """The lives of parts that came before the answer to the attach, which may say that there was none."""
         self._ended_early: set[int] = set()
         """Handles of which a life ended on this stream before the answer to their attach."""
+        self._presumed: set[int] = set()
+        """Handles whose life was taken for another one before the answer to their attach."""
 
     @property
     def complete(self) -> bool:
@@ -120,6 +122,7 @@ class Attachments:
         self.unconfirmed = set(self._lives)
         self._early = {}
         self._ended_early = set()
+        self._presumed = set()
         return [AttachFrame(self, self._detaches) for _ in range(0, len(self._queues), ATTACH_QUEUES_MAX)]
 
     def end_stream(self) -> None:
@@ -133,6 +136,7 @@ class Attachments:
         self._unsent.update(dict.fromkeys(handles, self._detaches))
         self._unanswered.update(handles)
         self.unconfirmed.update(handle for handle in handles if handle in self._lives)
+        self._presumed.difference_update(handles)
         for _ in range(0, len(handles) if self._open else 0, ATTACH_QUEUES_MAX):
             self._send(AttachFrame(self, self._detaches))
 
@@ -164,7 +168,7 @@ class Attachments:
             self._no_room.pop(handle, None)
             self._lives.pop(handle, None)
             self._early.pop(handle, None)
-        for left in (self._unanswered, self.absent, self.unconfirmed, self._ended_early):
+        for left in (self._unanswered, self.absent, self.unconfirmed, self._ended_early, self._presumed):
             left.difference_update(handles)
         answers: list[asyncio.Future[wire.Answer]] = []
         for start in range(0, len(handles) if self._open else 0, ATTACH_QUEUES_MAX):
@@ -189,13 +193,15 @@ class Attachments:
 
     def answered(self, handles: Sequence[int], answer: wire.Attached) -> None:
         """Records the answer to an attach of these handles."""
-        for left in (self._unanswered, self.absent, self.unconfirmed, self._ended_early):
+        for left in (self._unanswered, self.absent, self.unconfirmed):
             left.difference_update(handles)
         self.absent.update(handle for handle in answer.absent if handle in self._queues)
         self.tells_nacks_taken = answer.tells_nacks_taken
         if len(answer.lives) == len(handles):  # A slice of an older version sends no lives.
             pairs = zip(handles, answer.lives, strict=True)
-            self._learn(handles, [self._early.pop(handle, 0) or life for handle, life in pairs])
+            self._learn(handles, [self._told_early(handle) or life for handle, life in pairs])
+        for done in (self._ended_early, self._presumed):
+            done.difference_update(handles)
         self.learn_ack_timeouts(handles, answer.ack_timeouts_ms or [0] * len(handles))
         self.changed.set()
 
@@ -259,20 +265,36 @@ class Attachments:
         self._lives.update(dict.fromkeys(ended, 0))
         self._on_lives_ended(ended, ended)
 
+    def presume_ended(self, handles: Collection[int]) -> None:
+        """Takes the lives of unconfirmed handles for ended, before the slice tells: what has come of them on this
+        stream, and comes, is handed out as new. If they go on, it is handed out a second time, and of acks that have no
+        answer it is not known whether they count."""
+        _log.info(
+            "slice %s sent much before it told the lives of %d queues: what this inbox had of them may come again",
+            *(self._slice_name, len(handles)),
+        )
+        self.unconfirmed.difference_update(handles)
+        self._presumed.update(handles)
+        self._on_lives_ended([handle for handle in handles if handle in self._queues], [])
+
     def _learn(self, handles: Sequence[int], lives: Iterable[int]) -> None:
         """Records the lives. Reports handles whose queue has another life now, or may have had one meanwhile: they
-        have seen nothing of it."""
+        have seen nothing of it. Where that was presumed, they have."""
         ended, dropped = [], []
         for handle, life in zip(handles, lives, strict=True):
             if handle in self._queues:
                 before = self._lives.get(handle)
                 self._lives[handle] = life
-                if before is not None and not before == life != 0:
+                if before is not None and not before == life != 0 and not (life and handle in self._presumed):
                     ended.append(handle)
                     if before:
                         dropped.append(handle)
         if ended:
             self._on_lives_ended(ended, dropped)
+
+    def _told_early(self, handle: int) -> int:
+        """Returns the life that was told on this stream before the answer to the handle's attach; 0: none was."""
+        return self._early.pop(handle, 0) or (self._lives[handle] if handle in self._ended_early else 0)
 
     def _forget_early(self, handles: Iterable[int]) -> None:
         for handle in handles:

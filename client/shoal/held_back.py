@@ -16,7 +16,11 @@ Came: TypeAlias = wire.Delivery | GapNews
 
 class HeldBack:
     """Holds deliveries and gaps, in their order, until the attach of their handles is answered, which tells the life.
-    At most INBOX_BYTES_MAX."""
+
+    At most INBOX_BYTES_MAX: if more comes, the lives of all handles that it waits for are presumed to have ended, and
+    it is passed on. So nothing of a next life is taken for a repeat. Reading cannot stop instead, as the answer comes
+    on the same stream.
+    """
 
     def __init__(self, attachments: Attachments) -> None:
         self._attachments = attachments
@@ -45,7 +49,9 @@ class HeldBack:
         first = next((at for at, item in enumerate(came) if not unconfirmed.isdisjoint(item.handles)), len(came))
         self._held = came[first:]
         if sum(map(_size_bytes, self._held)) > INBOX_BYTES_MAX:
+            waiting = unconfirmed.intersection(handle for item in self._held for handle in item.handles)
             first, self._held = len(came), []
+            self._attachments.presume_ended(waiting)
         return came[:first]
 
 

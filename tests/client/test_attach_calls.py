@@ -282,8 +282,11 @@ def test_what_was_told_before_the_answer_goes_with_its_life_and_with_a_refusal()
             assert attachments._lives == {1: 9}
 
 
-def test_a_life_that_begins_before_the_answer_to_the_attach_is_not_ended_by_it() -> None:
-    """The queue was dropped and declared anew while the slice attached many: its acks had no effect from then on."""
+@pytest.mark.parametrize("reset", [True, False])
+@pytest.mark.parametrize("absent", [True, False])
+def test_a_life_that_begins_before_the_answer_to_the_attach_is_not_ended_by_it(reset: bool, absent: bool) -> None:
+    """The queue was dropped and declared anew, or got its part, while the slice attached many: its acks had no effect
+    from then on. `absent`: the answer tells what was so when its queue was looked at."""
     nothing: Any = lambda *told: None  # noqa: E731
     ended: list[list[int]] = []
     attachments = Attachments(
@@ -297,10 +300,17 @@ def test_a_life_that_begins_before_the_answer_to_the_attach_is_not_ended_by_it()
         nothing,
     )
     attachments.begin_stream()
-    attachments.lives_ended([1])
+    if reset:
+        attachments.lives_ended([1])
     attachments.parts_came(wire.AckTimeouts(handles=[1], ms=[0], lives=[8]))
+    attachments.answered([1], wire.Attached(absent=[1], lives=[0]) if absent else wire.Attached(lives=[8]))
+    assert attachments._lives == {1: 8} and attachments.without_part([1]) == []
+    told = [[1]] if reset else []
+    assert ended == told
+    attachments.end_stream()
+    attachments.begin_stream()
     attachments.answered([1], wire.Attached(lives=[8]))
-    assert ended == [[1]] and attachments._lives == {1: 8}
+    assert ended == told, "it is the same life on the next stream"
 
 
 def test_each_stream_counts_what_it_told_of_ended_lives_also_of_queues_that_left() -> None:

@@ -200,6 +200,32 @@ async def test_parts_of_a_bulk_load_belong_to_their_queue(cluster: FakeCluster, 
     assert (await fake_broker.describe(queue)).messages == 1
 
 
+async def test_a_part_whose_life_is_not_known_is_left_to_a_newer_one(
+    cluster: FakeCluster, fake_broker: shoal.Broker, other: shoal.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bind made it while its queue was dropped. By the time that the binder hears of the drop, the queue may live
+    anew in this part: to take it back would drop the newer life's bindings and backlog."""
+    queue, key = cluster.queue_with_home("s01"), cluster.key_of("s02")
+    cluster.slices["s01"].state.queues.knows_incarnations = False
+    await fake_broker.declare(queue)
+    await other.declare(queue)
+    made, taken_back = Pause(monkeypatch, other, 1), Pause(monkeypatch, other, 2)
+    binding = asyncio.create_task(other.bind(queue, key))
+    await made.reached.wait()
+    await fake_broker.drop(queue)
+    made.go.set()
+    await taken_back.reached.wait()
+    assert part(cluster, "s02", queue) == 0
+    await fake_broker.declare(queue)
+    await fake_broker.bind(queue, key)
+    await fake_broker.publish(key, b"x")
+    taken_back.go.set()
+    with pytest.raises(shoal.NoSuchQueue):
+        await binding
+    assert (await fake_broker.describe(queue)).messages == 1
+    assert (await fake_broker.publish(key, b"y")).queues == 1
+
+
 async def test_slices_that_know_no_incarnations_are_served_as_before(
     cluster: FakeCluster, fake_broker: shoal.Broker
 ) -> None:

@@ -7,7 +7,10 @@ import asyncio
 import pytest
 
 import shoal
+from shoal import held_back
 from shoal.messages import Delivery
+from shoal.testing.fake_state import Binding
+from shoal_contract.limits import FIRST_OFFSET
 from shoal_contract.options import DURABLE
 from shoal_contract.wire import slice_pb2 as wire
 from tests.client.calls import bound, until
@@ -311,3 +314,65 @@ async def test_an_ack_without_effect_says_so(cluster: FakeCluster) -> None:
         await pulled.ack()
     with pytest.raises(shoal.Unavailable, match=r"call shoal\.connect\(\.\.\.\) again"):
         await broker.__aenter__()
+
+
+@pytest.mark.parametrize("acked", [False, True])
+async def test_a_second_life_begins_anew_where_too_much_comes_before_its_answer(
+    cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch, acked: bool
+) -> None:
+    """Past the bound of what is held back, its messages were taken for repeats of the first life, and dropped: they
+    came once the session ended."""
+    monkeypatch.setattr(held_back, "INBOX_BYTES_MAX", 0)
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.publish_many(key, [b"1", b"2"])
+    async with fake_broker.consume(queue) as inbox:
+        first = await take(inbox, 2)
+        slice_.late_attached = True
+        if acked:
+            slice_.ignored = {"acks"}
+            inbox.ack(*first)
+            await until(lambda: any(frame.HasField("acks") for frame in slice_.frames))
+            slice_.ignored = set()
+        slice_.cut()
+        slice_.state.queues.drop(queue.encode(), 0)
+        slice_.state.queues.declare(queue.encode(), DURABLE, 0)
+        slice_.state.take_dropped()
+        slice_.state.keys[key.encode()].bindings[queue.encode()] = Binding(FIRST_OFFSET)
+        second = await take_anew(inbox, 2)
+        assert [message.body for message in second] == [b"1", b"2"]
+        inbox.ack(*second)
+        if acked:
+            with pytest.raises(shoal.Unavailable, match="lost with a connection"):
+                await inbox.flush()
+        await inbox.flush()
+        assert (await fake_broker.describe(queue)).messages == 0
+
+
+@pytest.mark.parametrize("stream_lost", [False, True])
+async def test_the_same_life_goes_on_where_too_much_comes_before_its_answer(
+    cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch, stream_lost: bool
+) -> None:
+    """What the program has comes again, as it is not known whether it is the same; acks of it count from then on, also
+    after another lost stream."""
+    monkeypatch.setattr(held_back, "INBOX_BYTES_MAX", 0)
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.publish_many(key, [b"1", b"2"])
+    async with fake_broker.consume(queue) as inbox:
+        await take(inbox, 2)
+        slice_.late_attached = True
+        slice_.cut()
+        again = await take(inbox, 2)
+        assert [message.body for message in again] == [b"1", b"2"]
+        await until(lambda: inbox._slices["s01"].attachments.complete)
+        if stream_lost:
+            slice_.late_attached = False
+            slice_.cut()
+            await until(lambda: not inbox._slices["s01"].attachments.complete)
+            await until(lambda: inbox._slices["s01"].attachments.complete)
+        inbox.ack(*again)
+        await inbox.flush()
+        await fake_broker.publish(key, b"3")
+        assert [message.body for message in await take(inbox, 1)] == [b"3"]
+        assert (await fake_broker.describe(queue)).messages == 1

@@ -14,6 +14,7 @@ from shoal_slice_node.adapters.answer_room import AnswerRoom, Reservation, Start
 from shoal_slice_node.adapters.answers import Answers
 from shoal_slice_node.adapters.limits import (
     ANSWERS_HELD_FLOOR_BYTES,
+    ANSWERS_PENDING_MAX,
     LARGE_ANSWER_BYTES,
     SMALL_ANSWER_BYTES,
     SMALL_ANSWERS_BYTES,
@@ -45,6 +46,18 @@ def test_answers_that_are_not_read_stop_their_session() -> None:
     assert len(response.answers) == count and not answers.room.is_set(), "they are on their way, and not there"
     answers.written()
     assert answers.room.is_set() and not room.share.used_bytes and not answers.owed
+
+
+def test_a_session_that_is_owed_too_much_is_read_on_at_half_of_it() -> None:
+    """Not at each answer: reading would stop again at once."""
+    answers = answers_of(AnswerRoom(20 * LARGE_ANSWER_BYTES))
+    answers.expect(ANSWERS_PENDING_MAX + 1)
+    assert not answers.room.is_set()
+    while answers.owed > ANSWERS_PENDING_MAX // 2:
+        assert not answers.room.is_set(), answers.owed
+        answers.add(wire.Answer(), 1)
+        answers.take(wire.SessionResponse(), 1000)
+    assert answers.room.is_set()
 
 
 def test_where_the_share_is_full_a_session_goes_on_frame_by_frame() -> None:

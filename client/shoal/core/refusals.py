@@ -50,8 +50,9 @@ def acks_forgotten(slice_name: str, messages: int) -> Unavailable:
     what = f"acks at slice {slice_name}"
     return Unavailable(
         f"{what}: {messages:,} acks were lost with a connection, and cannot be followed: they were too scattered or too"
-        " many to be remembered, or their queues were bound there after they were attached; the slice may have them or"
-        " not, so their messages may come again, and are handed out then",
+        " many to be remembered, their queues were bound there after they were attached, or very much came before the"
+        " slice told whether it has the same queues; it may have the acks or not, so their messages may come again, and"
+        " are handed out then",
         subject=what,
         value=messages,
     )

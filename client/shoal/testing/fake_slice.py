@@ -139,9 +139,10 @@ class FakeSlice:
         outcome = wire.Outcome.FromString(self.state.change(producer, sequence, sequence - 1, change)).steps[0]
         if outcome.refusals:
             raise from_wire(outcome.refusals[0].error)
+        consumed = sum(self._consumed())
         self.pump()
         await self.answering.wait()
-        return wire.PublishResponse(offset=outcome.offsets[0], queues=outcome.queues[0])
+        return wire.PublishResponse(offset=outcome.offsets[0], queues=outcome.queues[0], consumed=consumed)
 
     async def Pull(self, request: wire.PullRequest, context: object) -> wire.PullResponse:  # noqa: N802 - gRPC's name
         """Takes messages for a lease. Raises NoSuchQueue; Conflict for an exclusive queue that a session consumes."""
@@ -181,11 +182,17 @@ class FakeSlice:
         self.state.release(holder, reason=b"timeout")
         self.pump()
 
+    def _attached(self) -> set[bytes]:
+        return {queue for session in self._sessions for queue in session.queues.values()}
+
     def _members_of(self, name: bytes) -> dict[bytes, bool]:
-        attached = {queue for session in self._sessions for queue in session.queues.values()}
-        key = self.state.keys.get(name)
-        live = [] if key is None else [queue for queue, binding in key.bindings.items() if not binding.end]
-        return {queue: queue in attached for queue in live}
+        attached = self._attached()
+        return {queue: queue in attached for queue in self.state.bound_to(name)}
+
+    def _consumed(self) -> list[int]:
+        """Returns for each publish of the last change how many of the queues that it was routed to are consumed."""
+        attached = self._attached()
+        return [len(attached.intersection(queues)) for queues in self.state.routed]
 
     async def _read(self, session: FakeSession, requests: AsyncIterator[wire.SessionRequest]) -> None:
         async for request in requests:
@@ -219,6 +226,7 @@ class FakeSlice:
                 answer.error.CopyFrom(refused)
             else:
                 answer.outcome = outcome
+                answer.consumed.extend(self._consumed())
         elif kind == "attach":
             self._attach(session, request.attach, answer.attached)
         elif kind == "detach":

@@ -80,6 +80,8 @@ class FakeState:
         self.keys: dict[bytes, Key] = {}
         self.live: list[tuple[bytes, bytes, list[bytes]]] = []
         """Live chunks since the last look of `take_live`."""
+        self.routed: list[Sequence[bytes]] = []
+        """For each publish of the last change the queues that it was routed to."""
         self.answers: dict[tuple[bytes, int], bytes] = {}
         self.last_sequence: dict[bytes, int] = {}
         self.delayed: list[tuple[int, bytes, bytes, int]] = []
@@ -98,7 +100,9 @@ class FakeState:
         self._version = version
 
     def change(self, producer: bytes, sequence: int, settled: int, data: bytes) -> bytes:
-        """Applies a change, and returns its serialized Outcome; a repeat gets the first one."""
+        """Applies a change, and returns its serialized Outcome; a repeat gets the first one. `routed` is its own then;
+        that of a repeat is empty."""
+        self.routed = []
         if sequence <= self.last_sequence.get(producer, 0):
             return self.answers[producer, sequence]
         change = wire.Change.FromString(data)
@@ -151,7 +155,9 @@ class FakeState:
             if step.HasField("binds"):
                 outcome.bound_before.extend(at for at, one in enumerate(offsets, len(outcome.offsets)) if one < 0)
             outcome.offsets.extend(map(abs, offsets))
-            outcome.queues.extend(queues if step.HasField("publishes") else [])
+            if step.HasField("publishes"):
+                outcome.queues.extend(queues)
+                self.routed.append(self.bound_to(step.publishes.keys[index]) if any(queues) else ())
         return outcome
 
     def _requests(self, step: wire.Step) -> Iterator[tuple[int, Callable[[], tuple[list[int], list[int]]]]]:
@@ -282,6 +288,10 @@ class FakeState:
         outcome.messages.append(dropped)
         outcome.positions.append(more)
 
+    def bound_to(self, key: bytes) -> list[bytes]:
+        """Returns the queues that are bound to a key now."""
+        return [queue for queue, binding in self.keys.get(key, Key()).bindings.items() if not binding.end]
+
     def _is_bound(self, queue: bytes, key: bytes) -> bool:
         binding = self.keys[key].bindings.get(queue) if key in self.keys else None
         return binding is not None and not binding.end
@@ -322,7 +332,7 @@ class FakeState:
     ) -> tuple[list[int], list[int]]:
         self.check_owner(name)
         key = self.keys.setdefault(name, Key())
-        bound = sum(not binding.end for binding in key.bindings.values())
+        bound = len(self.bound_to(name))
         if not not_before_ms and (bound or key.options.keeps_history):
             _fit_capacity(name, key, chunk)
         if not bound and (mandatory or not key.options.keeps_history):
@@ -359,7 +369,7 @@ class FakeState:
 
     def _publish_live(self, name: bytes, chunk: bytes, mandatory: bool) -> tuple[list[int], list[int]]:
         self.check_owner(name)
-        bound = [queue for queue, binding in self.keys.get(name, Key()).bindings.items() if not binding.end]
+        bound = self.bound_to(name)
         if mandatory and not bound:
             raise Unroutable(f"key {show(name)} has no bindings", subject=show(name))
         self.live.append((name, chunk, bound))

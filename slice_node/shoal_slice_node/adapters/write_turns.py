@@ -23,7 +23,8 @@ class WriteTurns:
         self._bytes_max = bytes_max
         self._free_bytes = bytes_max
         self._lines: OrderedDict[Hashable, deque[tuple[asyncio.Future[None], int]]] = OrderedDict()
-        """The writers that wait and what they cost, by connection; the first connection is next. No line is empty."""
+        """The writers that wait and what they cost, by connection; the first connection is next. No line is
+        empty. Where one waits, nothing is free."""
         self._next_turn: asyncio.Handle | None = None
         """Is set while anything waits, or not all of `bytes_max` is free."""
 
@@ -32,7 +33,7 @@ class WriteTurns:
         loop, cost_bytes = asyncio.get_running_loop(), WRITE_COST_BYTES + size_bytes
         if self._next_turn is None:
             self._next_turn = loop.call_soon(self._begin_turn)
-        if self._free_bytes > 0 and not self._lines:
+        if self._free_bytes > 0:
             self._free_bytes -= cost_bytes
             return
         turn: asyncio.Future[None] = loop.create_future()

@@ -391,6 +391,7 @@ class Stream:
     def begin_acks(self) -> list[tuple[int, int]]:
         """Returns acked ranges that the journal does not have yet. If there are any, they are under way until
         `end_acks` is called."""
+        assert self._flushed <= self.cursor
         ranges = [(self._flushed, self.cursor)] if self._flushed < self.cursor else []
         self._flushed = self.cursor
         if self._unflushed:
