@@ -227,6 +227,7 @@ class Attachments:
         """Ends a frame that was refused as a whole. If the slice has no room, tries again later. If the outcome is
         unknown, the stream is lost, and the next stream attaches these."""
         self._forget_early(handles)
+        self._ended_early.difference_update(handles)
         if isinstance(error, ResourceExhausted):
             if not self._no_room:
                 _log.warning("slice %s attaches no more queues now, and is asked again: %s", self._slice_name, error)
@@ -249,7 +250,8 @@ class Attachments:
         """Records that the slice has the handle attached no more. `attach` attaches it again, perhaps to another life,
         of which nothing is told meanwhile."""
         self._unanswered.add(handle)
-        self.unconfirmed.discard(handle)
+        for left in (self.unconfirmed, self._ended_early):
+            left.discard(handle)
         self.changed.set()
 
     def without_part(self, handles: Iterable[int]) -> list[int]:
@@ -279,13 +281,14 @@ class Attachments:
 
     def _learn(self, handles: Sequence[int], lives: Iterable[int]) -> None:
         """Records the lives. Reports handles whose queue has another life now, or may have had one meanwhile: they
-        have seen nothing of it. Where that was presumed, they have."""
+        have seen nothing of it. Not those for which that was presumed, or that were told of the end before."""
         ended, dropped = [], []
         for handle, life in zip(handles, lives, strict=True):
             if handle in self._queues:
                 before = self._lives.get(handle)
                 self._lives[handle] = life
-                if before is not None and not before == life != 0 and not (life and handle in self._presumed):
+                known = self._presumed if life else self._ended_early
+                if before is not None and not before == life != 0 and handle not in known:
                     ended.append(handle)
                     if before:
                         dropped.append(handle)

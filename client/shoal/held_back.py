@@ -3,7 +3,7 @@ stream was lost, and declared anew."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from shoal.attachments import Attachments
@@ -29,6 +29,21 @@ class HeldBack:
     def __bool__(self) -> bool:
         """Returns whether something is held."""
         return bool(self._held)
+
+    def lives_ended(self, handles: Iterable[int]) -> None:
+        """Forgets the deliveries to these handles: the lives that they are of are over. Gaps are told all the same."""
+        ended = set(handles)
+        if not any(isinstance(item, wire.Delivery) and not ended.isdisjoint(item.handles) for item in self._held):
+            return
+        left: list[Came] = []
+        for item in self._held:
+            if isinstance(item, wire.Delivery):
+                handles = [handle for handle in item.handles if handle not in ended]
+                if not handles:
+                    continue
+                item.handles[:] = handles
+            left.append(item)
+        self._held = left
 
     def stream_ended(self) -> None:
         """Forgets the deliveries that are held: their stream is lost, so they come again. Gaps do not, and stay."""

@@ -333,7 +333,9 @@ class Inbox:
         except TimeoutError:
             slow = ", ".join(part.session.slice_name for part in parts if not part.flushed)
             lacking = sum(part.lacking for part in parts)
-            raise (acks_lacking(slow, lacking) if lacking else deadline_exceeded(f"acks at slice {slow}")) from None
+            if lacking:
+                raise acks_lacking(slow, lacking) from None
+            raise deadline_exceeded(f"acks or nacks at slice {slow}") from None
         for result in results:
             if isinstance(result, BaseException):
                 raise result

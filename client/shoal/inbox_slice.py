@@ -218,6 +218,7 @@ class InboxSlice(Consumer):
         leaving = [handle for handle in handles if handle not in self._queues]
         if leaving:
             self.acks.forget(leaving)
+        self.held.lives_ended(handles)
         self.attachments.lives_ended(handles)
 
     def _resets_seen(self) -> int:
@@ -408,8 +409,8 @@ class InboxSlice(Consumer):
 
     @property
     def flushed(self) -> bool:
-        """Returns whether the slice has every ack, as far as known."""
-        return not self.acks and (self.repeats is None or not self.repeats.in_doubt)
+        """Returns whether the slice has every ack, and every nack, as far as known."""
+        return not self.acks and not self.nacks and (self.repeats is None or not self.repeats.in_doubt)
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue of a handle; empty if it was detached."""

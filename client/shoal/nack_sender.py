@@ -80,9 +80,13 @@ class NackSender:
         starts = range(0, len(handles), ATTACH_QUEUES_MAX)
         return [self._frame([], 0, handles[start : start + ATTACH_QUEUES_MAX]) for start in starts]
 
+    def __bool__(self) -> bool:
+        """Returns whether some nacks have no answer yet."""
+        return bool(self._unanswered or self._gathers or self._numbered)
+
     async def flush_all(self) -> None:
         """Does as `flush`, also for nacks that are given meanwhile."""
-        while self._unanswered or self._gathers or self._numbered:
+        while self:
             await self.flush()
 
     async def flush(self) -> None:

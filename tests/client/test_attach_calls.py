@@ -12,7 +12,7 @@ import shoal
 from shoal.attachments import Attachments
 from shoal.core.frames import Frame
 from shoal.testing import FakeCluster, FakeSlice
-from shoal_contract.errors import OutcomeUnknown
+from shoal_contract.errors import OutcomeUnknown, ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
 from tests.client.calls import take, until
 
@@ -324,3 +324,38 @@ def test_each_stream_counts_what_it_told_of_ended_lives_also_of_queues_that_left
     attachments.end_stream()
     attachments.begin_stream()
     assert attachments.resets_seen == 0
+
+
+def attachments_of_one(ended: list[list[int]]) -> Attachments:
+    nothing: Any = lambda *told: None  # noqa: E731
+    tell: Any = lambda handles, _: ended.append(list(handles))  # noqa: E731
+    return Attachments("s01", {1: b"q"}, wire.Attach(), nothing, nothing, tell, nothing, nothing)
+
+
+@pytest.mark.parametrize("lost_by", ["a refusal", "another session"])
+async def test_what_ended_before_the_answer_is_forgotten_with_the_attach(lost_by: str) -> None:
+    """Else a life that begins unseen before the next attach would be taken for one whose end was told."""
+    ended: list[list[int]] = []
+    attachments = attachments_of_one(ended)
+    attachments.begin_stream()
+    attachments.lives_ended([1])
+    attachments.parts_came(wire.AckTimeouts(handles=[1], ms=[0], lives=[7]))
+    if lost_by == "a refusal":
+        attachments.refused([1], ResourceExhausted("no room", subject="room", limit=1, value=2))
+    else:
+        attachments.ended(1)
+    attachments.attach([1])
+    attachments.parts_came(wire.AckTimeouts(handles=[1], ms=[0], lives=[9]))
+    attachments.answered([1], wire.Attached(absent=[1], lives=[0]))
+    assert attachments._lives == {1: 9} and ended == [[1], [1]]
+
+
+def test_an_answer_without_a_part_behind_the_reset_is_no_other_end() -> None:
+    ended: list[list[int]] = []
+    attachments = attachments_of_one(ended)
+    attachments.begin_stream()
+    attachments.answered([1], wire.Attached(lives=[7]))
+    attachments.begin_stream()
+    attachments.lives_ended([1])
+    attachments.answered([1], wire.Attached(absent=[1], lives=[0]))
+    assert ended == [[1]]

@@ -236,3 +236,19 @@ async def test_poison_goes_to_the_dead_letter_key_of_whichever_slice_once(real: 
                 while (await real.describe(queue)).messages:  # noqa: ASYNC110 - the slice marks it a moment later
                     await asyncio.sleep(0.02)
     assert (await real.describe(graveyard)).messages == 0
+
+
+async def test_a_flush_that_waits_for_the_answer_to_a_nack_names_the_slice(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    queue, key = cluster.queue_with_home("s01"), cluster.key_of("s01")
+    await fake_broker.declare(queue)
+    await fake_broker.bind(queue, key)
+    await fake_broker.publish(key, b"1")
+    async with fake_broker.consume(queue) as inbox:
+        message = await inbox.get(timeout=10)
+        cluster.slices["s01"].ignored = {"nacks"}
+        message.nack_nowait()
+        with pytest.raises(shoal.DeadlineExceeded, match="acks or nacks at slice s01: no answer"):
+            await inbox.flush(deadline_s=0.2)
+        cluster.slices["s01"].ignored = set()
