@@ -12,7 +12,7 @@ from shoal.core.returning import NackPlace
 from shoal.messages import Delivery
 
 
-class _Part(Protocol):
+class _AtSlice(Protocol):
     """Takes acks of one slice for an inbox (inbox_slice.py)."""
 
     def ack(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None: ...
@@ -35,40 +35,40 @@ class _Part(Protocol):
 class Era:
     """Acks what one stream delivered between two ends of queues' lives. `number` grows; `stream` 0: none is open."""
 
-    __slots__ = ("_part", "number", "stream")
+    __slots__ = ("_at_slice", "number", "stream")
 
-    def __init__(self, part: _Part, number: int, stream: int) -> None:
-        self._part = part
+    def __init__(self, at_slice: _AtSlice, number: int, stream: int) -> None:
+        self._at_slice = at_slice
         self.number = number
         self.stream = stream
 
     def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
         """Acks offsets first <= offset < end of the delivery for these handles. Raises Unavailable once the inbox is
         closed."""
-        self._part.ack(self, delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
+        self._at_slice.ack(self, delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
 
     def nack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int) -> None:
         """Gives these offsets back for these handles. Raises Unavailable once the inbox is closed."""
         handles: Sequence[int] = consumers  # type: ignore[assignment]  # handles
-        self._part.nack(self, delivery.key_bytes, first, end, handles, delay_ms)
+        self._at_slice.nack(self, delivery.key_bytes, first, end, handles, delay_ms)
 
     def give_back(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
         """Gives back what the program was not handed out, also of handles that are being detached."""
-        self._part.give_back(self, delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
+        self._at_slice.give_back(self, delivery.key_bytes, first, end, consumers)  # type: ignore[arg-type]  # handles
 
     def note_handed_out(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         """Notes that the program has these offsets, for an inbox that is to know."""
-        self._part.note_handed_out(self, key, first, end, handles)
+        self._at_slice.note_handed_out(self, key, first, end, handles)
 
     def give_back_numbered(self, delivery: Delivery, handle: int) -> list[tuple[int, int, NackPlace]]:
         """Gives a delivery back for one handle. Returns ranges of it, first <= offset < end, each with the place of the
         nack that gives it back."""
-        return self._part.give_back_numbered(self, delivery.key_bytes, delivery.first, delivery.end, handle)
+        return self._at_slice.give_back_numbered(self, delivery.key_bytes, delivery.first, delivery.end, handle)
 
     def forget_copy(self, delivery: Delivery, handle: int) -> None:
         """Takes in that a delivery came for one handle, and is given again by an earlier nack."""
-        self._part.forget_copy(self, delivery.key_bytes, delivery.first, delivery.end, handle)
+        self._at_slice.forget_copy(self, delivery.key_bytes, delivery.first, delivery.end, handle)
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue of a handle; empty if it was detached."""
-        return self._part.queue_of(consumer)
+        return self._at_slice.queue_of(consumer)

@@ -1,6 +1,6 @@
 """Consumes one or thousands of queues through one bounded buffer, over all slices: the inbox.
 
-Belongs here: which queues and slices, the buffer, handing out messages. Not here: one slice's part (inbox_slice.py).
+Belongs here: which queues and slices, the buffer, handing out messages. Not here: one slice alone (inbox_slice.py).
 Long because all that applications may ask of an inbox is one class.
 """
 
@@ -125,7 +125,7 @@ class Inbox:
         for result in results:
             if isinstance(result, BaseException) and not isinstance(result, ShoalError):
                 raise result
-        await asyncio.gather(*(part.session.close() for part in self._slices.values()))
+        await asyncio.gather(*(at_slice.session.close() for at_slice in self._slices.values()))
 
     def __aiter__(self) -> Inbox:
         return self
@@ -230,8 +230,8 @@ class Inbox:
         What the inbox holds of them already is still handed out."""
         names = [encode_name(queue, "queue") for queue in queues]
         handles = [self._handles[name] for name in names if name in self._handles]
-        for part in self._slices.values():
-            part.stop(handles)
+        for at_slice in self._slices.values():
+            at_slice.stop(handles)
 
     def ack(self, *messages: Message | Delivery) -> None:
         """Acks each message or delivery, as its own `ack` does."""
@@ -284,8 +284,8 @@ class Inbox:
 
     def _stop(self) -> None:
         """Asks the slices for nothing more. What comes all the same is given back."""
-        for part in self._slices.values():
-            part.stop_all()
+        for at_slice in self._slices.values():
+            at_slice.stop_all()
 
     def _put_current_back(self) -> None:
         """Puts what the program has not taken of the current delivery back into the buffer."""
@@ -299,7 +299,7 @@ class Inbox:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(deadline):
                 await self._buffer.give_all_back()
-                await asyncio.gather(*(part.nacks.flush_all() for part in self._slices.values()))
+                await asyncio.gather(*(at_slice.nacks.flush_all() for at_slice in self._slices.values()))
 
     async def _done(self, deadline: float) -> None:
         """Waits until the program has acked all that it was handed out. Raises DeadlineExceeded."""
@@ -321,18 +321,20 @@ class Inbox:
 
     def _unacked(self) -> Iterator[int]:
         now_s = asyncio.get_running_loop().time()
-        for name, part in self._slices.items():
-            yield from part.rule.unsettled(self._queues, partial(self._waits.timeouts_s, name), now_s)
+        for name, at_slice in self._slices.items():
+            yield from at_slice.rule.unsettled(self._queues, partial(self._waits.timeouts_s, name), now_s)
 
     async def _flush(self, deadline: float) -> None:
-        parts = list(self._slices.values())
+        at_slices = list(self._slices.values())
         try:
             async with asyncio.timeout_at(deadline):
                 with self._buffer.awaiting_answers():
-                    results = await asyncio.gather(*(part.flush() for part in parts), return_exceptions=True)
+                    results = await asyncio.gather(
+                        *(at_slice.flush() for at_slice in at_slices), return_exceptions=True
+                    )
         except TimeoutError:
-            slow = ", ".join(part.session.slice_name for part in parts if not part.flushed)
-            lacking = sum(part.lacking for part in parts)
+            slow = ", ".join(at_slice.session.slice_name for at_slice in at_slices if not at_slice.flushed)
+            lacking = sum(at_slice.lacking for at_slice in at_slices)
             if lacking:
                 raise acks_lacking(slow, lacking) from None
             raise deadline_exceeded(f"acks or nacks at slice {slow}") from None
@@ -355,8 +357,8 @@ class Inbox:
         self._lost.begin_attach(handles)
         refused: ShoalError | None = None
         try:
-            for part in self._slices.values():
-                part.attachments.attach(handles)
+            for at_slice in self._slices.values():
+                at_slice.attachments.attach(handles)
             with self._buffer.awaiting_answers():
                 absent = await self._at_homes(handles, deadline)
                 await self._at_others(handles, deadline)
@@ -388,19 +390,21 @@ class Inbox:
         homes: dict[str, list[int]] = {}
         for handle in handles:
             homes.setdefault(self._home_of(self._queues[handle]), []).append(handle)
-        parts = {self._slices[name]: some for name, some in homes.items()}
-        await asyncio.gather(*(part.attachments.wait(some, deadline) for part, some in parts.items()))
-        return [handle for part, some in parts.items() for handle in some if handle in part.attachments.absent]
+        at_slices = {self._slices[name]: some for name, some in homes.items()}
+        await asyncio.gather(*(at_slice.attachments.wait(some, deadline) for at_slice, some in at_slices.items()))
+        return [
+            handle for at_slice, some in at_slices.items() for handle in some if handle in at_slice.attachments.absent
+        ]
 
     async def _at_others(self, handles: Sequence[int], deadline: float) -> None:
         """Waits until the queues are attached at all slices that are not away, but at most ATTACH_OTHERS_S."""
         deadline = min(deadline, asyncio.get_running_loop().time() + ATTACH_OTHERS_S)
 
-        async def wait(part: InboxSlice) -> None:
+        async def wait(at_slice: InboxSlice) -> None:
             with contextlib.suppress(DeadlineExceeded, ResourceExhausted):
-                await part.attachments.wait(handles, deadline)
+                await at_slice.attachments.wait(handles, deadline)
 
-        await asyncio.gather(*(wait(part) for part in self._slices.values() if not part.session.away))
+        await asyncio.gather(*(wait(at_slice) for at_slice in self._slices.values() if not at_slice.session.away))
 
     async def _detach(self, names: Sequence[bytes], deadline: float, call: Detaching) -> None:
         handles = self._taken_out([self._handles[name] for name in dict.fromkeys(names) if name in self._handles])
@@ -414,7 +418,7 @@ class Inbox:
 
         try:
             with self._buffer.awaiting_answers():
-                detaches = [part.detach(handles, deadline, call.hurry, sent) for part in self._slices.values()]
+                detaches = [at_slice.detach(handles, deadline, call.hurry, sent) for at_slice in self._slices.values()]
                 results = await asyncio.gather(*detaches, return_exceptions=True)
         finally:
             self._leave(handles)  # A call that is cancelled at once has begun none of them.
@@ -428,8 +432,8 @@ class Inbox:
 
     def _leave(self, handles: Sequence[int]) -> None:
         """Detaches at all slices without waiting, where it was not done yet."""
-        for part in self._slices.values() if handles else ():
-            part.leave(handles)
+        for at_slice in self._slices.values() if handles else ():
+            at_slice.leave(handles)
 
     def _taken_out(self, handles: Iterable[int]) -> list[int]:
         """Removes queues. Returns the handles that the inbox had: a queue may have another one since."""
@@ -439,8 +443,8 @@ class Inbox:
         handles = list(leaving)
         self._dropped.leave(handles)
         if handles:
-            for part in self._slices.values():
-                part.take_out(leaving)
+            for at_slice in self._slices.values():
+                at_slice.take_out(leaving)
             self._put_current_back()
             self._buffer.give_back_of(set(handles))
             self._waits.leave(handles)
@@ -517,9 +521,9 @@ class Inbox:
         return True
 
     def _raise_refusal(self) -> None:
-        for part in self._slices.values():
-            if part.error is not None:
-                raise part.error
+        for at_slice in self._slices.values():
+            if at_slice.error is not None:
+                raise at_slice.error
         error = self._lost.take_error() or self._dropped.take_error()
         if error is not None:
             raise error
@@ -532,9 +536,9 @@ class Inbox:
         self._look.close()
         self._waits.close()
         self._lost.close()
-        for part in self._slices.values():
-            for gap in part.held.gaps if not part.closed else ():
+        for at_slice in self._slices.values():
+            for gap in at_slice.held.gaps if not at_slice.closed else ():
                 gap.tell(self._on_gap)
-            part.closed = True
-            part.attachments.fail(Unavailable("the inbox was closed meanwhile", subject="inbox"))
-            part.session.close_soon()
+            at_slice.closed = True
+            at_slice.attachments.fail(Unavailable("the inbox was closed meanwhile", subject="inbox"))
+            at_slice.session.close_soon()

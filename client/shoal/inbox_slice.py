@@ -21,7 +21,7 @@ from shoal.core.offset_ranges import Ranges
 from shoal.core.recent_bytes import RecentBytes
 from shoal.core.refusals import acks_late, deadline_exceeded
 from shoal.core.repeat_rules import DropRepeats, HandOutRepeats, RepeatRule
-from shoal.core.repeats import Part
+from shoal.core.repeats import HandledRange
 from shoal.core.returning import NackPlace
 from shoal.dropped_queues import DroppedQueues
 from shoal.eras import Era
@@ -46,7 +46,7 @@ OnDelivery = Callable[[Delivery | GapNews], Awaitable[None]]
 
 
 class InboxSlice(Consumer):
-    """Is an inbox's part at one slice. `queues`: handle -> queue, the inbox's own dictionary, which only it changes."""
+    """Is an inbox at one slice. `queues`: handle -> queue, the inbox's own dictionary, which only it changes."""
 
     def __init__(
         self,
@@ -253,24 +253,24 @@ class InboxSlice(Consumer):
             # A delivery to a part that ended is of another life.
             self._dropped.exist(self.session.slice_name, self.attachments.without_part(handles))
         first: int = item.low
-        parts, acked = self.rule.came(item.key, first, item.to, handles)
+        ranges, acked = self.rule.came(item.key, first, item.to, handles)
         if acked:
             self._ack_again(item.key, acked)
         if self.draining or self._stopped:
-            parts = list(self._taken(item.key, parts))
-        if parts:
+            ranges = list(self._taken(item.key, ranges))
+        if ranges:
             chunk = parse_chunk(item.chunk)
             era = self._era
-            for low, high, same in parts:
+            for low, high, same in ranges:
                 if self.repeats is not None:
                     bodies = chunk.bodies[low - item.first : high - item.first]
                     self.recent.add(same[0], item.key, low, high, sum(map(len, bodies)))
                 await self._on_delivery(InboxDelivery(item, low, high, chunk, same, era))
 
-    def _taken(self, key: bytes, parts: Sequence[Part]) -> Iterator[Part]:
+    def _taken(self, key: bytes, ranges: Sequence[HandledRange]) -> Iterator[HandledRange]:
         """Gives back what came while the inbox drains or closes, or for handles that were stopped before this stream.
         Yields the rest."""
-        for first, end, handles in parts:
+        for first, end, handles in ranges:
             late = handles if self.draining else self._stopped.late(handles, self._era.stream)
             if late:
                 self.give_back(self._era, key, first, end, late)
@@ -278,7 +278,7 @@ class InboxSlice(Consumer):
                 gone = set(late)
                 yield first, end, [handle for handle in handles if handle not in gone] if gone else handles
 
-    def _ack_again(self, key: bytes, acked: Sequence[Part]) -> None:
+    def _ack_again(self, key: bytes, acked: Sequence[HandledRange]) -> None:
         for low, high, handles in acked:
             self.acks.add(key, low, high, handles)
         self.attachments.changed.set()

@@ -16,6 +16,9 @@ from shoal_contract.wire import slice_pb2 as wire
 from tests.client.calls import bound, until
 from tests.client.fake_cluster import PARTITIONS, FakeCluster
 
+LONG_S = 150
+"""A deadline that passes on no machine."""
+
 
 async def test_publishes_under_way_when_the_stream_is_cut_are_stored_once(
     cluster: FakeCluster, fake_broker: shoal.Broker
@@ -199,12 +202,13 @@ async def test_publish_waits_or_refuses_at_the_bound(cluster: FakeCluster, fake_
     slice_.answering.clear()
     body = bytes(1 << 20)
     count = limits.UNANSWERED_BYTES_MAX // (len(body) + 1000)
-    futures = [fake_broker.publish_nowait(key, body) for _ in range(count)]
+    # Long deadlines: 32 MiB may take a busy machine many seconds, and it is the bound that is tested.
+    futures = [fake_broker.publish_nowait(key, body, deadline_s=LONG_S) for _ in range(count)]
     with pytest.raises(shoal.ResourceExhausted, match="slice s01"):
         fake_broker.publish_nowait(key, body)
     with pytest.raises(shoal.DeadlineExceeded, match="nothing was sent"):
         await fake_broker.publish_soon(key, body, deadline_s=0.05)
-    waiting = asyncio.create_task(fake_broker.publish_soon(key, body))
+    waiting = asyncio.create_task(fake_broker.publish_soon(key, body, deadline_s=LONG_S))
     await asyncio.sleep(0.01)
     assert not waiting.done()
     slice_.answering.set()

@@ -15,7 +15,7 @@ from shoal.core import repeats
 from shoal.core.acks import Acked
 from shoal.core.offset_ranges import Ranges, count, with_range, within, without_range
 from shoal.core.repeat_rules import DropRepeats
-from shoal.core.repeats import Part, Repeats
+from shoal.core.repeats import HandledRange, Repeats
 from shoal.limits import SEEN_RANGES_MAX
 
 SPANS = st.tuples(st.integers(1, 9), st.integers(1, 4)).map(lambda span: (span[0], span[0] + span[1]))
@@ -109,7 +109,7 @@ class Model:
         else:
             self.acked.add(message)
 
-    def send(self, key: bytes, parts: Sequence[Part]) -> None:
+    def send(self, key: bytes, parts: Sequence[HandledRange]) -> None:
         for first, end, same in parts:
             self.pending.append(Acked(key, first, end, same))
             self.sent_at.append(self.step)

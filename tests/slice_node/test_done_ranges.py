@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shoal_contract.errors import ResourceExhausted, from_wire
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
-from shoal_contract.errors import ResourceExhausted, from_wire
 from shoal_slice_node.core.limits import AWAY_RANGES_MAX
 from tests.fuzz.small_limits import patched
 

@@ -13,7 +13,7 @@ from typing import Protocol
 from shoal.core.acks import Acked, not_acked
 from shoal.core.handed_out import HandedOut
 from shoal.core.offset_ranges import Ranges
-from shoal.core.repeats import Part, Repeats
+from shoal.core.repeats import HandledRange, Repeats
 
 Pending = Callable[[], Iterable[Acked]]
 """Returns the unanswered acks that were sent on this stream, or wait to be."""
@@ -30,7 +30,9 @@ class RepeatRule(Protocol):
     def acks_go_first(self) -> bool:
         """Returns whether acks are to be sent before a nack that was given after them."""
 
-    def came(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> tuple[list[Part], list[Part]]:
+    def came(
+        self, key: bytes, first: int, end: int, handles: Sequence[int]
+    ) -> tuple[list[HandledRange], list[HandledRange]]:
         """Records messages that came. Returns those to be handed out, and those to be acked again."""
 
     def handed_out(self, key: bytes, first: int, end: int, handles: Sequence[int], now_s: float) -> None:
@@ -39,7 +41,7 @@ class RepeatRule(Protocol):
     def acked(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         """Records acks of messages of this stream, which are sent."""
 
-    def acked_of_before(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> list[Part]:
+    def acked_of_before(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> list[HandledRange]:
         """Records acks of messages of an earlier stream. Returns those to be sent, if a stream is open."""
 
     def answered(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
@@ -48,7 +50,7 @@ class RepeatRule(Protocol):
     def nacked(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
         """Records a nack. Returns what is to be nacked on this stream."""
 
-    def given_back(self, key: bytes, first: int, end: int, handles: Sequence[int], now: bool) -> list[Part]:
+    def given_back(self, key: bytes, first: int, end: int, handles: Sequence[int], now: bool) -> list[HandledRange]:
         """Records that the program does not get messages, or has given them back. Returns what is to be nacked."""
 
     def forgotten(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
@@ -83,7 +85,9 @@ class DropRepeats:
         self._pending = pending
         self.repeats = Repeats(pending)
 
-    def came(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> tuple[list[Part], list[Part]]:
+    def came(
+        self, key: bytes, first: int, end: int, handles: Sequence[int]
+    ) -> tuple[list[HandledRange], list[HandledRange]]:
         return self.repeats.deliver(key, first, end, handles)
 
     def handed_out(self, key: bytes, first: int, end: int, handles: Sequence[int], now_s: float) -> None:
@@ -92,7 +96,7 @@ class DropRepeats:
     def acked(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         """Does nothing until it is answered."""
 
-    def acked_of_before(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> list[Part]:
+    def acked_of_before(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> list[HandledRange]:
         return self.repeats.ack(key, first, end, handles)
 
     def answered(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
@@ -104,7 +108,7 @@ class DropRepeats:
             nacked += self.repeats.nack(key, low, high, handle, now)
         return nacked
 
-    def given_back(self, key: bytes, first: int, end: int, handles: Sequence[int], now: bool) -> list[Part]:
+    def given_back(self, key: bytes, first: int, end: int, handles: Sequence[int], now: bool) -> list[HandledRange]:
         if now and not self.repeats.remembers_acks:  # The usual case: one step for all handles.
             self.repeats.answered(key, first, end, handles)
             return [(first, end, handles)]
@@ -142,7 +146,9 @@ class HandOutRepeats:
         self._pending = pending
         self._out = HandedOut()
 
-    def came(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> tuple[list[Part], list[Part]]:
+    def came(
+        self, key: bytes, first: int, end: int, handles: Sequence[int]
+    ) -> tuple[list[HandledRange], list[HandledRange]]:
         return [(first, end, handles)], []
 
     def handed_out(self, key: bytes, first: int, end: int, handles: Sequence[int], now_s: float) -> None:
@@ -151,7 +157,7 @@ class HandOutRepeats:
     def acked(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         self._out.done(key, first, end, handles)
 
-    def acked_of_before(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> list[Part]:
+    def acked_of_before(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> list[HandledRange]:
         return [(first, end, handles)]
 
     def answered(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
@@ -163,7 +169,7 @@ class HandOutRepeats:
         self._out.done(key, first, end, (handle,))
         return ((first, end),)
 
-    def given_back(self, key: bytes, first: int, end: int, handles: Sequence[int], now: bool) -> list[Part]:
+    def given_back(self, key: bytes, first: int, end: int, handles: Sequence[int], now: bool) -> list[HandledRange]:
         if now:
             self._out.done(key, first, end, handles)
         return _each(handles, lambda handle: self.forgotten(key, first, end, handle, now))
@@ -190,5 +196,5 @@ class HandOutRepeats:
         return self._out.unsettled(timeouts_s(), now_s)
 
 
-def _each(handles: Sequence[int], ranges: Callable[[int], Ranges]) -> list[Part]:
+def _each(handles: Sequence[int], ranges: Callable[[int], Ranges]) -> list[HandledRange]:
     return [(low, high, (handle,)) for handle in handles for low, high in ranges(handle)]

@@ -1,4 +1,4 @@
-"""Remembers which messages an inbox's part at one slice handed out and acked, to tell repeats from new ones.
+"""Remembers which messages of one slice an inbox handed out and acked, to tell repeats from new ones.
 
 A message is handed out once. It is remembered until the slice has answered its ack. An answered ack is durable: the
 slice never gives such an offset again for the same binding. If the offset comes again, it is new (of another binding).
@@ -21,7 +21,7 @@ from shoal.core.acks import Acked
 from shoal.core.offset_ranges import Ranges, count, with_range, within, without_range
 from shoal.limits import FORGOTTEN_HANDLES_MAX, SEEN_ENTRIES_MAX, SEEN_RANGES_MAX
 
-Part = tuple[int, int, Sequence[int]]
+HandledRange = tuple[int, int, Sequence[int]]
 """A range, first <= offset < end, for these handles: (first, end, handles)."""
 Pair = tuple[bytes, int]
 """A key and a handle: (key, handle)."""
@@ -55,8 +55,7 @@ class Repeats:
         self._doubt: dict[Pair, Ranges] = {}
         """The part of `_acked` of which it is not known whether the slice has the ack."""
         self._doubts_forgotten = 0
-        """The number of messages forgotten while they were in doubt, at a bound or by `lose_doubts`, since
-        `take_forgotten`."""
+        """The number of messages forgotten while in doubt, at a bound or by `lose_doubts`, since `take_forgotten`."""
         self._again: dict[Pair, Ranges] = {}
         """Messages that came again on this stream and were not acked: a part of what was handed out."""
         self._forgotten: list[int] = []
@@ -106,7 +105,9 @@ class Repeats:
         forgotten, self._doubts_forgotten = self._doubts_forgotten, 0
         return forgotten
 
-    def deliver(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> tuple[list[Part], list[Part]]:
+    def deliver(
+        self, key: bytes, first: int, end: int, handles: Sequence[int]
+    ) -> tuple[list[HandledRange], list[HandledRange]]:
         """Records messages that came. Returns the new ones, usually all, and those acked before, to be acked again."""
         marks = self._used(key)
         size = len(marks)
@@ -127,10 +128,10 @@ class Repeats:
             self._forget_oldest()
         return news, again
 
-    def ack(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> list[Part]:
+    def ack(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> list[HandledRange]:
         """Records acks of messages of an earlier stream. Returns those that came again on this one: their acks take
         effect."""
-        sent: list[Part] = []
+        sent: list[HandledRange] = []
         for handle in handles:
             handed = within(self._marks(key).get(handle, ()), first, end)
             for low, high in handed:
@@ -265,14 +266,16 @@ class Repeats:
             marks.pop(handle, None)
         self._entries += len(marks) - size
 
-    def _come_again(self, key: bytes, first: int, end: int, handles: Sequence[int], news: Sequence[Part]) -> list[Part]:
+    def _come_again(
+        self, key: bytes, first: int, end: int, handles: Sequence[int], news: Sequence[HandledRange]
+    ) -> list[HandledRange]:
         """Records messages that are not in `news`: they were handed out before. Returns those that were acked; the
         others may be acked from now on."""
         new: dict[int, Ranges] = {}
         for low, high, same in news:
             for handle in same:
                 new[handle] = with_range(new.get(handle, ()), low, high)[0]
-        acked: list[Part] = []
+        acked: list[HandledRange] = []
         for handle in handles:
             pair = (key, handle)
             for low, high in _outside(new.get(handle, ()), first, end):
@@ -359,7 +362,7 @@ class Repeats:
 
 def _deliver_apart(
     marks: dict[int, Ranges], first: int, end: int, handles: Sequence[int]
-) -> tuple[bool, list[Part], int]:
+) -> tuple[bool, list[HandledRange], int]:
     """Does the part of `Repeats.deliver` for handles with different ranges. Returns whether all is new, what is new,
     and how many ranges the handle with most has now."""
     inserted: dict[Ranges, tuple[Ranges, Ranges]] = {}
@@ -371,7 +374,7 @@ def _deliver_apart(
             step = inserted[ranges] = with_range(ranges, first, end)
         marks[handle], new = step
         groups.setdefault(new, []).append(handle)
-    news: list[Part] = [(low, high, same) for new, same in groups.items() for low, high in new]
+    news: list[HandledRange] = [(low, high, same) for new, same in groups.items() for low, high in new]
     return set(groups) == {((first, end),)}, news, max(len(after) for after, _ in inserted.values())
 
 

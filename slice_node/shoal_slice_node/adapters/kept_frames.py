@@ -41,7 +41,7 @@ from shoal_slice_node.core.verbs.changes import Checked, parse_change
 
 
 class Room(Protocol):
-    """Says where the room of a frame came from."""
+    """Takes back the room of a frame."""
 
     def give(self, size_bytes: int) -> None: ...
 
@@ -134,7 +134,7 @@ class SmallFrames:
         """Takes room of a connection's part, and returns what keeps it."""
         self._used[connection] = self._used.get(connection, 0) + size_bytes
         self.used_bytes += size_bytes
-        return Kept(_Part(self, connection, asyncio.get_running_loop()), size_bytes)
+        return Kept(_OfConnection(self, connection, asyncio.get_running_loop()), size_bytes)
 
     def give(self, connection: Hashable, size_bytes: int) -> None:
         """Notes that a connection uses so much less."""
@@ -152,8 +152,8 @@ class SmallFrames:
         return self._used.get(connection, 0) >= max(SMALL_FRAMES_BYTES_MIN, part_bytes)
 
 
-class _Part:
-    """See Room."""
+class _OfConnection:
+    """Takes back room of a connection's own part (SmallFrames)."""
 
     __slots__ = ("_connection", "_loop", "_small")
 

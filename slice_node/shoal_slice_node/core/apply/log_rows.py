@@ -87,8 +87,8 @@ class StoredChunk:
         return len(self._row)
 
 
-class Part(NamedTuple):
-    """Describes a chunk in which some messages are sent, and the offset of its first message."""
+class CutChunk(NamedTuple):
+    """Holds a chunk in which some messages are sent, perhaps cut to these, and the offset of its first message."""
 
     first: int
     chunk: bytes
@@ -139,15 +139,15 @@ class LogRows:
         self._found, self._from = found, min(offset, found.first)
         return found
 
-    def part(self, stored: StoredChunk, low: int, to: int) -> Part:
+    def chunk_for(self, stored: StoredChunk, low: int, to: int) -> CutChunk:
         """Returns the chunk to send for the messages low <= o < to: the whole chunk, or one cut to these messages if
         the rest is much larger."""
         chunk = stored.chunk
         if (to - low) * CUT_SHARE >= stored.header.messages or len(chunk) < CUT_CHUNK_BYTES_MIN:
-            return Part(stored.first, chunk)
+            return CutChunk(stored.first, chunk)
         if not stored.is_open:
             self.cost += len(chunk) // LOG_BYTES_PER_COST + stored.header.messages // CUT_MESSAGES_PER_COST
-        return Part(low, stored.cut(low, to))
+        return CutChunk(low, stored.cut(low, to))
 
     def _next(self, offset: int, rows_max: int) -> StoredChunk | None:
         for first, row in islice(self._rows, rows_max):

@@ -1,4 +1,4 @@
-"""Keeps one session's part in one queue: its window, and what it has out and unacked."""
+"""Keeps one session's share in one queue: its window, and what it has out and unacked."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ class Deciding:
     def _decide_counts(self) -> int:
         """Decides about what is not to be copied. What is given no more and has its count becomes letters. Returns the
         cost."""
-        record = _Part()
+        record = _RecordRoom()
         while self._counting and record.looks < RETRY_LOOKS_MAX and record.retries < RETRIES_PER_RECORD_MAX:
             waiting = self._counting.take()
             has_room = record.begin(waiting.stream)
@@ -110,7 +110,7 @@ class Deciding:
                 break
         return record.cost
 
-    def _decide_count(self, record: _Part, stream: Stream, resting: Resting) -> None:
+    def _decide_count(self, record: _RecordRoom, stream: Stream, resting: Resting) -> None:
         record.looks += 1
         if resting.over or stream.feed.gone or self._is_given_up(stream, resting):
             return
@@ -127,7 +127,7 @@ class Deciding:
 
     def _decide_copies(self) -> int:
         """Decides about what is to be copied. Returns the cost."""
-        record = _Part()
+        record = _RecordRoom()
         opened_max = self._originals.opened_bytes + DEAD_BYTES_PER_RECORD_MAX
         while self._dying and record.looks < RETRY_LOOKS_MAX and record.dead < DEAD_PER_RECORD_MAX:
             waiting = self._dying.take()
@@ -146,7 +146,7 @@ class Deciding:
         return record.cost
 
     def _decide_copy(
-        self, record: _Part, stream: Stream, resting: Resting, dead_max: int, opened_max: int
+        self, record: _RecordRoom, stream: Stream, resting: Resting, dead_max: int, opened_max: int
     ) -> Resting | None:
         """Decides about one stretch. Returns what of it has no room."""
         record.looks += 1
@@ -201,7 +201,7 @@ class Deciding:
         return _Next.SEND if resting.counted else _Next.COUNT
 
 
-class _Part:
+class _RecordRoom:
     """Keeps how much of a record is used up: by counts, or by copies."""
 
     __slots__ = ("_begun", "_bindings_cost", "_copied_bytes", "dead", "looks", "retries")

@@ -337,7 +337,7 @@ class _Filling:
         size = _share(header.body_bytes, to - low, header.messages)
         if to - low < header.messages:
             stored = self._opened.same(self._stream.key_id, stored)
-        first, chunk = self._rows.part(stored, low, to)
+        first, chunk = self._rows.chunk_for(stored, low, to)
         if stored.is_open:
             self._opened.keep(self._stream.key_id, stored)
         return ChunkPart(self._stream.key, first, low, to, size, header.time_ms, chunk, times, header.expires_ms)

@@ -246,7 +246,7 @@ class _Peeking:
                     return found.to
                 continue
             to = min(found.to, found.low + self._messages_left)
-            first, chunk = rows.part(found.stored, found.low, to)
+            first, chunk = rows.chunk_for(found.stored, found.low, to)
             header = found.stored.header
             of_chunk = full_name[NAME], first, found.low, to, chunk, header.time_ms
             parcel = Parcel(*of_chunk, 0, expires_ms=header.expires_ms)
