@@ -1,4 +1,4 @@
-"""Keeps one session's part in one queue: its window, and what it has out and unacked."""
+"""Keeps how one session consumes one queue: its window, and what it has out and unacked."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Attachment:
-    """Keeps one session's part in one queue, and counts what it has out and unacked. `handle` None: it pulls. `lined`:
+    """Keeps how one session consumes one queue, and counts what it has out and unacked. `handle` None: it pulls. `lined`:
     it stands in its feed's line; only the feed changes this. Invariant: `messages` and `body_bytes` are the sums of the
     `Out` entries that name it."""
 
