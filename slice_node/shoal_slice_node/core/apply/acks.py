@@ -63,7 +63,7 @@ def apply_acks(state: State, payload: bytes) -> None:
 
 
 def _below_heads(state: State, acks: Iterable[Acked]) -> Iterator[Acked]:
-    """Yields what the acks say of messages that there are. Where a publish was left out, later ones have lower offsets
+    """Yields the acks, cut off at the heads of their keys. Where a publish was left out, later ones have lower offsets
     than those that were acked: a cursor past the head would pass over messages to come."""
     for ack in acks:
         found = state.key_by_id(ack.key_id)
