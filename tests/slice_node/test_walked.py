@@ -89,7 +89,7 @@ async def other_walks(session: RawSession, calls: list[Call]) -> dict[str, list[
     await until(lambda: ("core/apply/drops.py", "drop_queue") in calls)
     met["The end of a transient queue"] = list(calls)
 
-    await session.change(declare("f"), bind("f", "full"), publish("full", b"a"))
+    await session.change(declare("f"), bind("f", "full"), bind("p", "full"), publish("full", b"a"))
     await session.attach([b"f"], first_handle=8)
     await session.read_until(lambda: session.offsets(8) == [1], WAIT_S)
     calls.clear()
@@ -106,7 +106,8 @@ async def other_walks(session: RawSession, calls: list[Call]) -> dict[str, list[
 
 
 async def next_life(session: RawSession, calls: list[Call]) -> None:
-    """Drops a queue that the session consumes, declares it anew, and acks a message of the life that is over."""
+    """Drops a queue that the session consumes, declares it anew, and acks a message of the life that is over. Another
+    queue still has to get the message, so its key stays."""
     await session.change(wire.Step(drops=wire.Drops(queues=[b"f"])))
     told = [("core/dispatch/resets.py", "note"), ("core/dispatch/resets.py", "take")]
     await until(lambda: first_unmet(told, calls) is None)
