@@ -44,6 +44,7 @@ CHANGES = {"append", "appendleft", "add", "clear", "discard", "extend", "insert"
 CHANGES |= {"reverse", "rotate", "setdefault", "sort", "update", "move_to_end"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 VERB = re.compile(r"[A-Z][a-z]*s\b|See ")
+FRAGMENT = re.compile(r"['\"\s]*(Whether|Of|By) ")
 UNFINISHED = re.compile(r"\b(TOD[O]|FIXM[E]|XX[X])\b")
 HIDDEN_IMPORT = re.compile(r"^\s*(from shoal\w*[\w.]* import|import shoal\w*)", re.MULTILINE)
 BOUND = re.compile(r"_(MAX|MIN|PER_STEP)$")
@@ -176,8 +177,9 @@ def docstrings_begin_with_a_verb(source: Source) -> Iterator[str]:
             text = ast.get_docstring(node) or "Does it."
             if not VERB.match(text):
                 yield f"line {node.lineno}: {node.name}: begins with '{text.split()[0]}', which is no verb"
-        elif isinstance(node, ast.Expr) and ast.unparse(node).lstrip("'\"").startswith("Whether "):
-            yield f"line {node.lineno}: 'Whether' begins no sentence; a field is 'True if ...'"
+        elif isinstance(node, ast.Expr) and (fragment := FRAGMENT.match(ast.unparse(node))):
+            instead = "True if ..." if fragment[1] == "Whether" else "Maps a key to ..."
+            yield f"line {node.lineno}: '{fragment[1]}' begins no sentence; a field is '{instead}'"
 
 
 @cache
@@ -346,6 +348,12 @@ def test_a_class_that_does_not_say_what_it_does_is_found(component: str) -> None
         return list(docstrings_begin_with_a_verb(Source(Path(component, "a.py"), text)))
 
     assert complaints("The parts of one generator.") and not complaints("Keeps the parts of one generator.")
+
+
+@pytest.mark.parametrize("fragment", ["Whether it is open.", "By key.", "Of this queue, the keys."])
+def test_a_fragment_below_a_field_or_a_module_is_found(fragment: str) -> None:
+    for text in (f"class A:\n 'Keeps them.'\n def __init__(self):\n  self.a = 1\n  {fragment!r}", repr(fragment)):
+        assert len(list(docstrings_begin_with_a_verb(Source(Path("a.py"), text)))) == 1
 
 
 @pytest.mark.parametrize("write", ["a.feed.lagging.pop()", "del a.waiting[1]", "a.streams[1] = a", "a.end, b = 1, 2"])

@@ -69,7 +69,7 @@ class Admin:
     async def queues(self, prefix: Name = "", after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[Name]:
         """Returns names of queues with this prefix, over all slices, each once, in order of their bytes."""
         limit = PAGE_ITEMS.check(limit)
-        request = wire.ListQueuesRequest(prefix=check_prefix(prefix), after=pages.decode_cursor(after), limit=limit)
+        request = wire.ListQueuesRequest(prefix=check_prefix(prefix), after=pages.decode_after(after), limit=limit)
         answers = await self._ask_all(LIST_QUEUES, request)
         parts = [(dict.fromkeys(answer.queues, 0), answer.next) for answer in answers]
         found, following = pages.merge_names(parts, limit, max)
@@ -78,7 +78,7 @@ class Admin:
     async def keys(self, prefix: Name = "", after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[KeyEntry]:
         """Returns keys with this prefix and their numbers of bound queues, over all slices, in order of their bytes."""
         limit = PAGE_ITEMS.check(limit)
-        request = wire.ListKeysRequest(prefix=check_prefix(prefix), after=pages.decode_cursor(after), limit=limit)
+        request = wire.ListKeysRequest(prefix=check_prefix(prefix), after=pages.decode_after(after), limit=limit)
         answers = await self._ask_all(LIST_KEYS, request)
         parts = [(dict(zip(answer.keys, answer.queues, strict=True)), answer.next) for answer in answers]
         found, following = pages.merge_names(parts, limit, max)
@@ -105,9 +105,9 @@ class Admin:
         limit = PAGE_ITEMS.check(limit)
         name = encode_name(queue, "queue")
         slices = sorted(self._map.current.slices)
-        index, position = pages.decode_slice_cursor(after, slices)
+        index, position = pages.decode_slice_after(after, slices)
         found: list[BindingEntry] = []
-        parts = index  # Earlier pages have dealt with the slices before the cursor's.
+        parts = index  # Earlier pages have dealt with the slices before that of `after`.
         while index < len(slices) and len(found) < limit:
             request = wire.ListBindingsRequest(queue=name, after=position, limit=limit - len(found))
             answer = await self._list_part(slices[index], request)

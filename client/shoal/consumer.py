@@ -31,5 +31,6 @@ class Consumer:
         """Is called when the slice refuses the stream itself, and repeating would not help."""
 
     async def delivered(self, response: wire.SessionResponse) -> None:
-        """Takes deliveries or resets. While it waits, the stream is not read, which is backpressure."""
+        """Takes a response that tells of queues: deliveries, gaps, resets, ended handles, new parts; while `holding`,
+        any response. While it waits, the stream is not read, which is backpressure."""
         raise Malformed("the slice sent deliveries to a session that attached no queue")

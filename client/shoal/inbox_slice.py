@@ -252,8 +252,8 @@ class InboxSlice(Consumer):
         if self._dropped.handles:
             # A delivery to a part that ended is of another life.
             self._dropped.exist(self.session.slice_name, self.attachments.without_part(handles))
-        first: int = item.low
-        ranges, acked = self.rule.came(item.key, first, item.to, handles)
+        low: int = item.low
+        ranges, acked = self.rule.came(item.key, low, item.to, handles)
         if acked:
             self._ack_again(item.key, acked)
         if self.draining or self._stopped:
@@ -261,11 +261,11 @@ class InboxSlice(Consumer):
         if ranges:
             chunk = parse_chunk(item.chunk)
             era = self._era
-            for low, high, same in ranges:
+            for begin, end, same in ranges:
                 if self.repeats is not None:
-                    bodies = chunk.bodies[low - item.first : high - item.first]
-                    self.recent.add(same[0], item.key, low, high, sum(map(len, bodies)))
-                await self._on_delivery(InboxDelivery(item, low, high, chunk, same, era))
+                    bodies = chunk.bodies[begin - item.first : end - item.first]
+                    self.recent.add(same[0], item.key, begin, end, sum(map(len, bodies)))
+                await self._on_delivery(InboxDelivery(item, begin, end, chunk, same, era))
 
     def _taken(self, key: bytes, ranges: Sequence[HandledRange]) -> Iterator[HandledRange]:
         """Gives back what came while the inbox drains or closes, or for handles that were stopped before this stream.

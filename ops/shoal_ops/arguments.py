@@ -70,7 +70,7 @@ Etcd = Annotated[
 ]  # fmt: skip
 Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="List only names that begin with this text.")]
 After = Annotated[
-    str, typer.Option("--after", metavar="CURSOR", help="Continue after a page: the `next` that it printed.")
+    str, typer.Option("--after", metavar="NEXT", help="Continue after a page: the `next` that it printed.")
 ]
 Limit = Annotated[
     int, typer.Option("--limit", min=PAGE_ITEMS.low, max=PAGE_ITEMS.high, help="Number of items in the page.")

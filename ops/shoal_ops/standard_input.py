@@ -37,7 +37,7 @@ async def read_standard_input(what: str, limit_bytes: int) -> bytes:
                 data += part
         except Exception as error:
             failure = error
-        with suppress(RuntimeError):  # The loop is closed: nobody waits any more.
+        with suppress(RuntimeError):  # The loop is closed: nothing waits any more.
             loop.call_soon_threadsafe(tell, bytes(data), failure)
 
     # A daemon: the end of the process does not wait for it, as it does for threads of a pool.

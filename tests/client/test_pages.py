@@ -28,20 +28,20 @@ def test_a_full_page_says_where_the_next_begins_though_all_slices_told_all() -> 
 
 
 @pytest.mark.parametrize("name", [b"plain-1", b"room 7/%\xff\x00", "Zürich".encode(), b"a=b&c"])
-def test_a_cursor_carries_any_name(name: bytes) -> None:
-    cursor = pages.encode_cursor(name)
-    assert pages.decode_cursor(cursor) == name
-    assert all(character.isalnum() or character in "-._~%" for character in cursor)
+def test_a_next_carries_any_name(name: bytes) -> None:
+    following = pages.encode_next(name)
+    assert pages.decode_after(following) == name
+    assert all(character.isalnum() or character in "-._~%" for character in following)
 
 
-def test_a_name_that_needs_no_encoding_is_its_own_cursor() -> None:
-    assert pages.encode_cursor(b"inbox-12") == "inbox-12"
-    assert pages.decode_cursor("Zürich") == "Zürich".encode()
+def test_a_name_that_needs_no_encoding_is_its_own_next() -> None:
+    assert pages.encode_next(b"inbox-12") == "inbox-12"
+    assert pages.decode_after("Zürich") == "Zürich".encode()
 
 
-def test_cursors_are_checked_before_anything_is_sent() -> None:
+def test_what_a_list_goes_on_after_is_checked_before_anything_is_sent() -> None:
     with pytest.raises(InvalidName):
-        pages.decode_cursor("x" * 300)
+        pages.decode_after("x" * 300)
     with pytest.raises(Malformed):
-        pages.decode_slice_cursor("s01.xyz", ["s01"])
-    assert pages.decode_slice_cursor("s.01.00ff", ["s.01", "s02"]) == (0, b"\x00\xff")
+        pages.decode_slice_after("s01.xyz", ["s01"])
+    assert pages.decode_slice_after("s.01.00ff", ["s.01", "s02"]) == (0, b"\x00\xff")

@@ -147,7 +147,7 @@ class CoreDriver:
 
     def attach(self, session: Session, queue: str, handle: int = 1, messages: int = 1000, size: int = 1 << 20) -> bool:
         begun = self.dispatcher.attach(session, queue.encode(), handle, messages, size)
-        return begun.part > 0 and not begun.refused
+        return begun.life > 0 and not begun.refused
 
     def pump(self) -> None:
         while self.dispatcher.turn():

@@ -99,7 +99,7 @@ def test_a_change_that_acks_what_a_session_has_makes_room_for_its_other_queues()
     core.attach(session, "other", 2)
     core.change(publish("a", b"x"))
     core.change(publish("c", b"y"))
-    assert [key for key, *_ in core.take(session)] == ["a"] and session.stalled
+    assert [key for key, *_ in core.take(session)] == ["a"] and session.turned_away
     core.change(acks(("q", "a", 1, 2)))
     core.pump()
     assert session.waiting and [key for key, *_ in core.take(session)] == ["c"]

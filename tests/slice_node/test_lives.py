@@ -126,13 +126,13 @@ def test_sessions_are_told_that_a_handle_begins_anew() -> None:
     core = CoreDriver()
     session = core.session()
     core.change(declare("q"), bind("q", KEY))
-    first = core.dispatcher.attach(session, b"q", 5, 100, 1 << 20).part
+    first = core.dispatcher.attach(session, b"q", 5, 100, 1 << 20).life
     core.change(publish(KEY, b"of the first life"))
     assert len(core.take(session)) == 1 and not session.resets
     core.change(drop("q"), declare("q"), bind("q", KEY), publish(KEY, b"of the second"))
     assert list(session.resets) == [5] and core.dispatcher.dirty
     assert [body for _, _, body in core.take(session)] == [b"of the second"]
-    assert core.dispatcher.attach(session, b"q", 5, 100, 1 << 20).part > first
+    assert core.dispatcher.attach(session, b"q", 5, 100, 1 << 20).life > first
     core.change(drop("q"))
     assert session.awaited == {5: b"q"}
     core.change(declare("q"))
@@ -147,7 +147,7 @@ def test_a_session_is_told_the_life_of_a_part_that_came_after_its_attach() -> No
     core.change(declare(HERE))
     core.pump()
     told = session.take_new_parts(10)
-    life = core.dispatcher.attach(later, HERE.encode(), 1, 10, 100).part
+    life = core.dispatcher.attach(later, HERE.encode(), 1, 10, 100).life
     assert life and {handle: part.life for handle, part in told.items()} == {1: life}
     core.change(drop(HERE), declare(HERE))
     core.pump()

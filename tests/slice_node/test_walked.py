@@ -72,8 +72,8 @@ async def consume(session: RawSession, offset: int) -> None:
 
 
 async def other_walks(session: RawSession, calls: list[Call]) -> dict[str, list[Call]]:
-    """What is met by a pull, by a lease that ends, by a transient queue that is consumed, left, and dropped, and by a
-    message that a full inbox gives back."""
+    """What is met by a pull, by a lease that ends, by a transient queue that is consumed, left, and dropped, by a
+    message that a full inbox gives back, and by a queue that is dropped while it is consumed."""
     met: dict[str, list[Call]] = {}
     await session.change(declare("p"), bind("p", "pulled"), publish("pulled", b"a"), publish("pulled", b"b"))
     calls.clear()
@@ -89,7 +89,7 @@ async def other_walks(session: RawSession, calls: list[Call]) -> dict[str, list[
     await until(lambda: ("core/apply/drops.py", "drop_queue") in calls)
     met["The end of a transient queue"] = list(calls)
 
-    await session.change(declare("f"), bind("f", "full"), publish("full", b"a"))
+    await session.change(declare("f"), bind("f", "full"), bind("p", "full"), publish("full", b"a"))
     await session.attach([b"f"], first_handle=8)
     await session.read_until(lambda: session.offsets(8) == [1], WAIT_S)
     calls.clear()
@@ -97,7 +97,24 @@ async def other_walks(session: RawSession, calls: list[Call]) -> dict[str, list[
     await session.ask(wire.SessionRequest(nacks=wire.Nacks(messages=[back], unseen=True, number=1)))
     await session.read_until(lambda: session.offsets(8) == [1, 1], WAIT_S)
     met["A full inbox"] = list(calls)
+
+    calls.clear()
+    await next_life(session, calls)
+    await until(lambda: first_unmet(steps("A queue's next life"), calls) is None)
+    met["A queue's next life"] = list(calls)
     return met
+
+
+async def next_life(session: RawSession, calls: list[Call]) -> None:
+    """Drops a queue that the session consumes, declares it anew, and acks a message of the life that is over. Another
+    queue still has to get the message, so its key stays."""
+    await session.change(wire.Step(drops=wire.Drops(queues=[b"f"])))
+    told = [("core/dispatch/resets.py", "note"), ("core/dispatch/resets.py", "take")]
+    await until(lambda: first_unmet(told, calls) is None)
+    await session.change(declare("f"))
+    await until(lambda: ("core/dispatch/sessions.py", "take_new_parts") in calls)
+    acks = wire.Acks(acks=[wire.Ack(key=b"full", low=1, to=2, handles=[8])], resets_seen=0)
+    await session.ask(wire.SessionRequest(acks=acks))
 
 
 async def until(is_so: Callable[[], bool]) -> None:

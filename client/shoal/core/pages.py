@@ -1,6 +1,7 @@
-"""Handles pages of lists: reads and makes cursors, and merges the pages of several slices into one.
+"""Handles pages of lists: makes the `next` of a page, reads it as the `after` of the next one, and merges the pages of
+several slices into one.
 
-A cursor of names is the last name of the page, percent-encoded. So any bytes fit into a URL, and plain names stay
+The `next` of names is the last name of the page, percent-encoded. So any bytes fit into a URL, and plain names stay
 readable.
 """
 
@@ -26,43 +27,46 @@ def readable(name: bytes) -> Name:
         return name
 
 
-def encode_cursor(name: bytes) -> str:
-    """Returns the cursor that goes on behind this name."""
+def encode_next(name: bytes) -> str:
+    """Returns the `next` of a page that ends with this name."""
     return quote(name, safe="")
 
 
-def decode_cursor(cursor: str) -> bytes:
-    """Returns the name in a cursor. Raises TypeError, Malformed; InvalidName if it is longer than any name."""
-    name = unquote_to_bytes(check_text("after", cursor))
+def decode_after(after: str) -> bytes:
+    """Returns the name in a `next`, given as `after`. Raises TypeError, Malformed; InvalidName if it is longer than any
+    name."""
+    name = unquote_to_bytes(check_text("after", after))
     if len(name) > NAME_BYTES_MAX + 1:
-        raise InvalidName(f"cursor {cursor[:40]}... is of {len(name)} bytes: no name is so long", subject="after")
+        raise InvalidName(f"`after` {after[:40]}... is of {len(name)} bytes: no name is so long", subject="after")
     return name
 
 
-def decode_position(position: str, cursor: str) -> bytes:
+def decode_position(position: str, after: str) -> bytes:
     """Returns a slice's own position, given in hexadecimal. Raises TypeError, Malformed."""
     try:
         return bytes.fromhex(check_text("after", position))
     except ValueError:
-        raise Malformed(
-            f"cursor {cursor[:100]!r} is not of this list: give `next` of a page", subject="after"
-        ) from None
+        raise _not_of_this_list(after) from None
 
 
-def decode_slice_cursor(cursor: str, slices: Sequence[str]) -> tuple[int, bytes]:
+def decode_slice_after(after: str, slices: Sequence[str]) -> tuple[int, bytes]:
     """Returns (index of the slice to go on with, its position) from "slice.position". Raises TypeError, Malformed."""
-    if not check_text("after", cursor):
+    if not check_text("after", after):
         return 0, b""
-    name, _, position = cursor.rpartition(".")
+    name, _, position = after.rpartition(".")
     if name not in slices:
-        raise Malformed(f"cursor {cursor[:100]!r} is not of this list: give `next` of a page", subject="after")
-    return slices.index(name), decode_position(position, cursor)
+        raise _not_of_this_list(after)
+    return slices.index(name), decode_position(position, after)
+
+
+def _not_of_this_list(after: str) -> Malformed:
+    return Malformed(f"`after` {after[:100]!r} is not of this list: give `next` of a page", subject="after")
 
 
 def merge_names(
     parts: Sequence[tuple[Mapping[bytes, Value], bytes]], limit: int, join: Callable[[Value, Value], Value]
 ) -> tuple[list[tuple[bytes, Value]], str]:
-    """Returns up to `limit` names in order, each once, with the cursor of the next page.
+    """Returns up to `limit` names in order, each once, with the `next` of the page.
 
     `parts`: each slice's names and its `next`, beyond which nothing is known. `join`: makes one value of a name's two.
     """
@@ -74,4 +78,4 @@ def merge_names(
     ordered = sorted(name for name in merged if known_to is None or name <= known_to)
     chosen = ordered[:limit]
     last = chosen[-1] if len(ordered) > limit else known_to or b""
-    return [(name, merged[name]) for name in chosen], encode_cursor(last)
+    return [(name, merged[name]) for name in chosen], encode_next(last)

@@ -24,7 +24,8 @@ class Returning:
         self._pieces: dict[int, tuple[int, NackPlace]] = {}
         """First offset -> the offset behind the last one, and the nack that gave them back; the first nack first."""
         self._lowest: deque[tuple[int, NackPlace]] = deque()
-        """Of the pieces that each nack and all later ones gave back, the one with the lowest offset: they ascend."""
+        """For each nack the lowest offset that it or a later one gave back, with the nack that gave it back; each pair
+        once. Both ascend."""
 
     def __bool__(self) -> bool:
         """Returns whether something is on its way back."""

@@ -1028,8 +1028,8 @@ class SessionResponse(_message.Message):
 
     @_builtins.property
     def ack_timeouts(self) -> Global___AckTimeouts:
-        """Of queues that the slice attached without an Attach of theirs: they got a part here, or were dropped and declared
-        anew, after they were attached.
+        """New parts: of handles that were attached before their queue had a part here, or whose queue was dropped and declared
+        anew. They come behind the resets, and before the gaps and deliveries, of this response.
         """
 
     def __init__(
@@ -1052,7 +1052,9 @@ Global___SessionResponse: _TypeAlias = SessionResponse  # noqa: Y015
 
 @_typing.final
 class AckTimeouts(_message.Message):
-    """For each handle its queue's ack_timeout_ms here, and the life of its part, as Attached tells them."""
+    """New parts: for each handle its queue's ack_timeout_ms here, and the number of the queue's part here, as Attached tells
+    them. (Its name is of a time when it had ack timeouts only.)
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1183,7 +1185,8 @@ class Attached(_message.Message):
 
     @_builtins.property
     def lives(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """For each handle of the frame which life of the queue it is attached to, 0 where it is absent. A handle that comes
+        """For each handle of the frame the number of the queue's part on this slice, 0 where it is absent. It is another one in
+        each life of the queue. Compare it only with what this slice told before; it is no incarnation. A handle that comes
         back to another life after a lost stream has seen nothing of it.
         """
 

@@ -174,7 +174,7 @@ class SliceServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Purge(self, request, context):
-        """Until all of the queue's backlog on this slice is dropped.
+        """Returns once all of the queue's backlog on this slice is dropped.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -49,7 +49,7 @@ class SliceServiceStub:
     Drop: _grpc.UnaryUnaryMultiCallable[_slice_pb2.DropRequest, _slice_pb2.DropResponse]
     Describe: _grpc.UnaryUnaryMultiCallable[_slice_pb2.DescribeRequest, _slice_pb2.DescribeResponse]
     Purge: _grpc.UnaryUnaryMultiCallable[_slice_pb2.PurgeRequest, _slice_pb2.PurgeResponse]
-    """Until all of the queue's backlog on this slice is dropped."""
+    """Returns once all of the queue's backlog on this slice is dropped."""
     Configure: _grpc.UnaryUnaryMultiCallable[_slice_pb2.ConfigureRequest, _slice_pb2.ConfigureResponse]
     Farewell: _grpc.UnaryUnaryMultiCallable[_slice_pb2.FarewellRequest, _slice_pb2.FarewellResponse]
     Watch: _grpc.UnaryStreamMultiCallable[_slice_pb2.WatchRequest, _slice_pb2.WatchResponse]
@@ -75,7 +75,7 @@ class SliceServiceAsyncStub(SliceServiceStub):
     Drop: _aio.UnaryUnaryMultiCallable[_slice_pb2.DropRequest, _slice_pb2.DropResponse]  # type: ignore[assignment]
     Describe: _aio.UnaryUnaryMultiCallable[_slice_pb2.DescribeRequest, _slice_pb2.DescribeResponse]  # type: ignore[assignment]
     Purge: _aio.UnaryUnaryMultiCallable[_slice_pb2.PurgeRequest, _slice_pb2.PurgeResponse]  # type: ignore[assignment]
-    """Until all of the queue's backlog on this slice is dropped."""
+    """Returns once all of the queue's backlog on this slice is dropped."""
     Configure: _aio.UnaryUnaryMultiCallable[_slice_pb2.ConfigureRequest, _slice_pb2.ConfigureResponse]  # type: ignore[assignment]
     Farewell: _aio.UnaryUnaryMultiCallable[_slice_pb2.FarewellRequest, _slice_pb2.FarewellResponse]  # type: ignore[assignment]
     Watch: _aio.UnaryStreamMultiCallable[_slice_pb2.WatchRequest, _slice_pb2.WatchResponse]  # type: ignore[assignment]
@@ -164,7 +164,7 @@ class SliceServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _slice_pb2.PurgeRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_slice_pb2.PurgeResponse, _abc.Awaitable[_slice_pb2.PurgeResponse]]:
-        """Until all of the queue's backlog on this slice is dropped."""
+        """Returns once all of the queue's backlog on this slice is dropped."""
 
     @_abc_1.abstractmethod
     def Configure(

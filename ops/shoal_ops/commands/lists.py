@@ -71,7 +71,7 @@ def _tell_rows(columns: Sequence[str], page: shoal.Page[Item], row: Callable[[It
 
 
 def _tell_next(following: str) -> None:
-    """Writes the next page's cursor to stderr, so that a program that reads names from a pipe does not take it for a
+    """Writes the page's `next` to stderr, so that a program that reads names from a pipe does not take it for a
     name."""
     if following:
         output.remark(f"there is more: --after {following}")

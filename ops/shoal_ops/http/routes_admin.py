@@ -96,7 +96,7 @@ async def list_queues(
 ) -> Response:
     """Lists queues by prefix, in order of their bytes."""
     async with gateway.lists.place():
-        found = await gateway.admin.queues(prefix, _cursor(after), limit)
+        found = await gateway.admin.queues(prefix, _after(after), limit)
         return await listing.answer("queues", found.items, _queue, found.next)
 
 
@@ -106,7 +106,7 @@ async def list_keys(
 ) -> Response:
     """Lists keys by prefix, in order of their bytes, with how many queues are bound to each."""
     async with gateway.lists.place():
-        found = await gateway.admin.keys(prefix, _cursor(after), limit)
+        found = await gateway.admin.keys(prefix, _after(after), limit)
         return await listing.answer("keys", found.items, _key, found.next)
 
 
@@ -135,7 +135,7 @@ async def list_members(
 ) -> Response:
     """Lists the queues bound to a key."""
     async with gateway.lists.place():
-        found = await gateway.admin.members(key, _cursor(after), limit)
+        found = await gateway.admin.members(key, _after(after), limit)
         return await listing.answer("queues", found.items, _queue, found.next)
 
 
@@ -145,11 +145,11 @@ async def list_bindings(
 ) -> Response:
     """Lists a queue's keys, each with start, cursor, end and backlog."""
     async with gateway.lists.place():
-        found = await gateway.admin.bindings(queue, _cursor(after), limit)
+        found = await gateway.admin.bindings(queue, _after(after), limit)
         return await listing.answer("bindings", found.items, _binding, found.next)
 
 
-def _cursor(after: str) -> str:
+def _after(after: str) -> str:
     if not after.isascii() or not after.isprintable():
         raise Malformed("after is not the `next` of a page", subject="after")
     return after

@@ -39,13 +39,13 @@ class AdminService:
         return self._figures.now()
 
     async def list_queues(self, request: wire.ListQueuesRequest, call: Call) -> wire.ListQueuesResponse:
-        _check_cursor(request.prefix, request.after)
+        _check_after(request.prefix, request.after)
         work = list_queues(self._state, request.prefix, request.after, _limit(request.limit))
         queues, following = await self._gather(work, call)
         return wire.ListQueuesResponse(queues=queues, next=following)
 
     async def list_keys(self, request: wire.ListKeysRequest, call: Call) -> wire.ListKeysResponse:
-        _check_cursor(request.prefix, request.after)
+        _check_after(request.prefix, request.after)
         work = list_keys(self._state, request.prefix, request.after, _limit(request.limit))
         keys, following = await self._gather(work, call)
         names, queues = [name for name, _ in keys], [count for _, count in keys]
@@ -108,7 +108,7 @@ def _limit(asked: int) -> int:
     return asked or LIST_ITEMS_DEFAULT
 
 
-def _check_cursor(prefix: bytes, after: bytes) -> None:
+def _check_after(prefix: bytes, after: bytes) -> None:
     """Checks only lengths: any bytes are valid, up to one more than the longest name. Raises InvalidName."""
     for what, name in (("prefix", prefix), ("after", after)):
         if len(name) > NAME_BYTES_MAX + 1:

@@ -157,7 +157,7 @@ class CommitLoop:
 
     def _write(self, batch: Batch) -> asyncio.Future[object]:
         """Writes a batch in the journal's thread. One that has only items to be refused has its turn there, too, so
-        that those who send again at once do not keep the loop busy."""
+        that clients that send again at once do not keep the loop busy."""
         data, first_lsn, last_lsn, frees = batch.data, batch.first_lsn, batch.last_lsn, batch.short is not None
         return self._in_journal_thread(lambda: self._journal.append(data, first_lsn, last_lsn, frees) if data else None)
 

@@ -103,16 +103,16 @@ class Courier:
         self._may_send = may_send
         self._view: ClusterView | None = None
         self._leaders: dict[str, _Leader] = {}
-        """By address: leaders in the view that had a letter."""
+        """Maps an address to the leader there: those of the view that had a letter."""
         self._numbers: OrderedDict[bytes, int] = OrderedDict()
-        """By producer: the number for a letter that was refused. At most COURIER_NUMBERS_MAX."""
+        """Maps a producer to the number for a letter that was refused. At most COURIER_NUMBERS_MAX."""
         self._turn = 0
         """Which kind of letters was asked last."""
         self._wake = asyncio.Event()
         self._taking = asyncio.Lock()
         """Others have the loop between two letters that are made."""
         self._told: dict[bytes, type[ShoalError]] = {}
-        """By key that takes no letters: the kind of failure that was logged. At most COURIER_TOLD_MAX."""
+        """Maps a key that takes no letters to the kind of failure that was logged. At most COURIER_TOLD_MAX."""
 
     def follow(self, view: ClusterView) -> None:
         """Takes the cluster as it is now: which slice owns which keys, and where its leader is."""

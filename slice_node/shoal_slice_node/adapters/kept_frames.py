@@ -100,7 +100,7 @@ class SmallFrames:
         self._limit_bytes = limit_bytes
         self._used: dict[Hashable, int] = {}
         self._waiting: dict[Hashable, deque[asyncio.Future[None]]] = {}
-        """By connection, the frames that wait until something of its part is freed. No line is empty."""
+        """Maps a connection to the frames that wait until something of its part is freed. No line is empty."""
 
     @property
     def all_used(self) -> bool:

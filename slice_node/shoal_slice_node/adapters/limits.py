@@ -321,8 +321,9 @@ has room for two of the largest answers."""
 STALLED_SMALL_PER_LOOK: Final = 100
 """Such sessions ended in one check: this frees up to 60 MB a second, and never blocks the loop with ending sessions."""
 
-STEP_WATCH_MS: Final = 1_000
-"""How often the node checks whether a session is stalled, and whether a binding was forgotten."""
+WATCHMAN_LOOK_MS: Final = 1_000
+"""How often the watchman looks for sessions that are stalled while deliveries fill their share of memory, and for
+bindings that were forgotten. At memory and answers it looks every MEMORY_LOOK_MS."""
 
 SERVED_STREAMS_PER_LOOK: Final = 500
 """Bindings checked each time: takes under 2 ms."""

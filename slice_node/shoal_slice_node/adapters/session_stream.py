@@ -111,7 +111,7 @@ class SessionStream:
                 return
             await self._wake.wait()
             self._wake.clear()
-            if session.paused:  # Nothing is being written: it reads.
+            if session.paused:  # The transport has taken all that was written: the client reads.
                 broker.dispatcher.reads(session)
                 broker.start_due_work()
             while self._answers or session.to_send:

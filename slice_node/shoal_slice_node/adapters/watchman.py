@@ -1,4 +1,6 @@
-"""Checks, every second, for what must not be: a stalled session while memory is short, or a silent binding."""
+"""Looks ten times a second at memory, and at answers that clients hold; once a second for sessions that are stalled
+while deliveries fill their share, and for bindings that fell silent. Ends sessions that hold too much, and serves what
+was forgotten."""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ from shoal_slice_node.adapters.limits import (
     SILENT_SESSION_MS,
     STALLED_CROWDED_MS,
     STALLED_SESSION_MS,
-    STEP_WATCH_MS,
+    WATCHMAN_LOOK_MS,
 )
 from shoal_slice_node.adapters.watch_writes import WatchWrites
 from shoal_slice_node.adapters.writers import Writers
@@ -88,7 +90,7 @@ class Watchman:
 
     async def _watch(self) -> None:
         while True:
-            for _ in range(STEP_WATCH_MS // MEMORY_LOOK_MS):
+            for _ in range(WATCHMAN_LOOK_MS // MEMORY_LOOK_MS):
                 await asyncio.sleep(MEMORY_LOOK_MS / 1000)
                 self.guard_memory()
                 self.guard_answers()

@@ -47,8 +47,8 @@ class Turns:
 
     def __init__(self) -> None:
         self._lines: tuple[_Line, ...] = tuple(OrderedDict() for _ in range(len(LONG_WORK_STEPS) + 1))
-        """By the steps that the first piece of an owner has had: connection -> owners. Connections have turns in each
-        line, and owners have turns within their connection's."""
+        """One for each span of steps that the first piece of an owner has had: connection -> owners. Connections have
+        turns in each line, and owners have turns within their connection's."""
         self._pieces: dict[Source, deque[_Piece]] = {}
         self._turn = 0
 

@@ -1,13 +1,14 @@
-"""Encodes what broker and checkpointer send each other: `marshal` in frames (child_frame) over one socket pair.
+"""Encodes what the main process and the checkpointer send each other: `marshal` in frames (child_frame) over one socket
+pair.
 
-    broker -> checkpointer    (shape, table, list)           a piece
+    main -> checkpointer      (shape, table, list)           a piece
                               ("commit", "", [lsn])          the end of the delta
-    checkpointer -> broker    ("ready", 0, {})               at its start
+    checkpointer -> main      ("ready", 0, {})               at its start
                               ("done", lsn, figures)         the delta is on disk
                               ("failed", error class, text)  nothing of the delta is on disk
 
-The broker sends requests, the checkpointer answers them. `marshal` is the fastest way for lists of bytes; it is safe
-since both ends run the same interpreter, and one is the other's child.
+The main process sends requests, the checkpointer answers them. `marshal` is the fastest way for lists of bytes; it is
+safe since both ends run the same interpreter, and one is the other's child.
 """
 
 from __future__ import annotations

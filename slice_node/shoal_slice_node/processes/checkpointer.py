@@ -1,7 +1,7 @@
-"""The broker's end of the checkpointer process: starts the process, sends it a frozen delta, and gets its answer.
+"""The main process's end of the checkpointer process: starts the process, sends it a frozen delta, and gets its answer.
 
 Belongs here: the process and its socket. Not here: what it does (checkpointer_process), when (store).
-The process is started with exec, never by fork alone: a forked broker would share its threads' locks and its memory.
+The process is started with exec, never by fork alone: a forked process would share the threads' locks and the memory.
 """
 
 from __future__ import annotations

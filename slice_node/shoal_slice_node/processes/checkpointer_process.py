@@ -1,11 +1,11 @@
-"""The checkpointer: a process of its own that owns the store's only write transaction. Its broker starts it.
+"""The checkpointer: a process of its own that owns the store's only write transaction. The main process starts it.
 
     python -P -m shoal_slice_node.processes.checkpointer_process FOLDER SOCKET_FD LOCK_FD greet|quiet IDENTITY
 
-It ends when the broker's end of the socket closes, after a commit under way. It shares the folder's lock with its
-broker, so the successor of a killed broker cannot start before this process has ended. Consecutive checkpoints share
-one mapping of the file, since mapping pages again costs more than reading them. When idle it lets go of the mapping
-and, if it is still large, starts itself anew in place (execv): same process, same sockets, empty heap.
+It ends when the main process's end of the socket closes, after a commit under way. It shares the folder's lock with
+that process, so the successor of a killed main process cannot start before this one has ended. Consecutive checkpoints
+share one mapping of the file, since mapping pages again costs more than reading them. When idle it lets go of the
+mapping and, if it is still large, starts itself anew in place (execv): same process, same sockets, empty heap.
 
 Belongs here: the loop. Not here: writing (storage/checkpoint_writer), the frames (processes/checkpoint_frame).
 """
@@ -31,7 +31,7 @@ from shoal_slice_node.storage.store_room import StoreRoom
 
 
 class Gone(Exception):
-    """Is raised when the broker has closed its end of the socket."""
+    """Is raised when the main process has closed its end of the socket."""
 
 
 def main(arguments: list[str]) -> None:
@@ -75,7 +75,7 @@ class _Kept:
 
 
 def _greeting(folder: Path, identity: bytes) -> bytes:
-    """Returns the first frame for the broker: ready, or failed. `identity`: for a store that has to be made."""
+    """Returns the first frame for the main process: ready, or failed. `identity`: for a store that has to be made."""
     try:
         CheckpointWriter(folder, identity).close()
     except ShoalError as error:
@@ -84,7 +84,7 @@ def _greeting(folder: Path, identity: bytes) -> bytes:
 
 
 def _checkpoint(kept: _Kept, connection: socket) -> bytes:
-    """Receives one delta and writes it. Returns the answer for the broker. Raises Gone."""
+    """Receives one delta and writes it. Returns the answer for the main process. Raises Gone."""
     pieces: list[Piece] = []
     for piece in _pieces(connection):
         pieces.append(piece)

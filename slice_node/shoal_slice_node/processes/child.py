@@ -1,6 +1,6 @@
-"""Starts a child process of the broker with a socket to it: the checkpointer, and snapshot processes.
+"""Starts a child process of the main process with a socket to it: the checkpointer, and snapshot processes.
 
-A child is started with exec, never by fork alone: a forked broker would share its threads' locks and its memory. The
+A child is started with exec, never by fork alone: a forked process would share the threads' locks and the memory. The
 working folder is not on the child's module path (`-P`), since a file there may have the name of a module.
 """
 
@@ -18,7 +18,7 @@ CHILD_SOCKET: Final = "SOCKET_FD"
 
 
 async def start_child(module: str, arguments: Sequence[str], pass_fds: Sequence[int] = ()) -> tuple[Process, socket]:
-    """Starts a child. Returns the process and the broker's end of the socket."""
+    """Starts a child. Returns the process and the main process's end of the socket."""
     ours, theirs = socketpair()
     numbered = [str(theirs.fileno()) if argument == CHILD_SOCKET else argument for argument in arguments]
     try:

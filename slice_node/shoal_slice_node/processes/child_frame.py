@@ -1,9 +1,9 @@
-"""Defines the frames between the broker and a child process, over one socket pair.
+"""Defines the frames between the main process and a child process, over one socket pair.
 
 kind u8 | length u32 little-endian | bytes
 
 DATA    a serialized message: to a snapshot process a VerifyRequest, from it an ExportResponse or a VerifyResponse;
-        for broker and checkpointer see checkpoint_frame
+        for the main process and the checkpointer see checkpoint_frame
 END     empty: no more frames follow
 ERROR   a serialized Error from the child; no more frames follow
 """

@@ -14,7 +14,7 @@ EXPORT_PAGE_MEMBERSHIPS: Final = 2_000
 """Memberships in one page of an export: about 200 KB, which take the process 3 ms to read."""
 
 SNAPSHOT_NICENESS: Final = 5
-"""The niceness of a snapshot process: broker and checkpointer have priority."""
+"""The niceness of a snapshot process: the main process and the checkpointer have priority."""
 
 CHECKPOINTER_RESIDENT_BYTES_MAX: Final = 96 << 20
 """An idle checkpointer with more resident memory than this starts itself anew."""

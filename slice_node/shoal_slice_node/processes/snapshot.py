@@ -1,4 +1,4 @@
-"""The broker's end of a snapshot process: starts it, sends it requests, receives its messages, and ends it.
+"""The main process's end of a snapshot process: starts it, sends it requests, receives its messages, and ends it.
 
 Belongs here: the process and its socket. Not here: what it does (snapshot_process), its caller (bulk_service).
 """

@@ -1,9 +1,9 @@
-"""The snapshot process: reads memberships out of one LMDB snapshot of the store. Its broker starts one for each call.
+"""The snapshot process: reads memberships out of one LMDB snapshot of the store. Each call has one of its own.
 
     python -m shoal_slice_node.processes.snapshot_process FOLDER SOCKET_FD export|verify
 
-It is a separate process, so that a walk over millions of rows does not slow down the broker's loop. It only reads, and
-ends when the broker's end of the socket closes.
+It is a separate process, so that a walk over millions of rows does not slow down the main process. It only reads, and
+ends when the main process's end of the socket closes.
 
 Belongs here: the loop. Not here: what a membership is (core/read/memberships), the frames (processes/child_frame).
 """
@@ -48,7 +48,7 @@ def _export(base: LmdbBase, connection: socket) -> None:
 
 
 def _verify(base: LmdbBase, connection: socket) -> None:
-    """Verifies each chunk that the broker sends. Raises Malformed, TooLarge."""
+    """Verifies each chunk that the main process sends. Raises Malformed, TooLarge."""
     verifier = Verifier(Delta(base), base.lsn)
     while (frame := receive_frame(connection)) is not None and frame[0] == DATA:
         request = decode(wire.VerifyRequest.FromString, frame[1])

@@ -1,7 +1,7 @@
 """Gives a folder one owner: an flock on the file `owner`, which holds the owner's pid. flock(2) ends with the process.
 
-The checkpointer inherits the lock. So after a broker was killed, the folder stays locked until its checkpointer's last
-commit has ended.
+The checkpointer inherits the lock. So after a main process was killed, the folder stays locked until its checkpointer's
+last commit has ended.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@ STORE_BYTES_MAX: Final = 256 << 30
 """Bytes of LMDB's map: address space, not disk. A store that outgrows it answers ResourceExhausted."""
 
 STORE_READERS_MAX: Final = 126
-"""Read transactions at a time, which is LMDB's default: the broker and each snapshot process have 16, one a table."""
+"""Read transactions at a time, which is LMDB's default: the main process has 16, one a table, and each snapshot
+process too."""
 
 STORE_GROWTH_BYTES: Final = 1 << 20
 """Bytes by which the store's file must be able to grow after a failed write, or the disk is full. LMDB writes up to 64
@@ -26,7 +27,7 @@ LOG_PART_BYTES_MAX: Final = 4000
 needs no search for consecutive free pages."""
 
 LOCK_WAIT_S_MAX: Final = 30
-"""How long a start waits for the checkpointer of a killed broker to finish its commit and release the folder."""
+"""How long a start waits for the checkpointer of a killed main process to finish its commit and release the folder."""
 
 LOCK_RETRY_S: Final = 0.02
 """The time between two attempts to lock the folder."""

@@ -2,8 +2,8 @@
 
 Belongs here: reading. Not here: writing (checkpoint_writer, in another process), the form (lmdb_layout).
 Every table has its own read transaction, with that table as its default. So `get` is LMDB's own method, without a
-Python frame around it. All these transactions show one snapshot: the only writer commits only on the broker's request,
-and then all of them are renewed.
+Python frame around it. All these transactions show one snapshot: the only writer commits when the main process asks it
+to, and then all of them are renewed.
 """
 
 from __future__ import annotations

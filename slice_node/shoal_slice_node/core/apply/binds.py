@@ -221,8 +221,8 @@ def check_done_ranges(state: State, queue: Queue, full_names: list[bytes]) -> No
 
 
 def check_offsets(state: State, queue: Queue, full_names: list[bytes], offset: int, exact: bool = False) -> None:
-    """Checks that `offset` is no higher than each key's next one. Below a key's low the binding begins at the low;
-    `exact`: is refused. A key that is bound already stays as it is. Raises OutOfRange."""
+    """Checks that `offset` is no higher than each key's next one. An offset below a key's low is taken for the
+    low; with `exact` it is refused. A key that is bound already stays as it is. Raises OutOfRange."""
     for full_name in full_names:
         row = state.tables.key.get(full_name)
         key = None if row is None else decode_key(row)

@@ -43,7 +43,7 @@ def publish(
         if mandatory:
             raise unroutable(state, key)
         effects.published.append(None)
-        effects.counters.publishes += messages  # kept messages are counted once for each step
+        effects.counters.publishes += messages  # These are not kept. What is kept the verb counts, once for each step.
         return 0, 0
     key_id = row[ID]
     if configured:

@@ -71,7 +71,7 @@ class AcksInFlight:
 
     def ack(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
         """Takes an ack of the offsets first <= o < to of this key, as far as this attachment has them out. Returns what
-        it cost, in stretches looked at."""
+        it cost: 1, and 1 more for DONE_RANGES_PER_COST stretches looked at."""
         acked, cost = self._settle(attachment, key_id, first, to)
         self._registry.state.counters.acks += acked
         return cost
@@ -93,7 +93,8 @@ class AcksInFlight:
             cost_max -= self.was_told(attachment, key_id, gap.first, gap.to)
 
     def was_told(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
-        """Notes that a consumer was told that the offsets first <= o < to are gone. Returns what it cost, as `ack`."""
+        """Notes that a consumer was told that the offsets first <= o < to are gone. Returns what it cost, as
+        `ack` does."""
         return self._settle(attachment, key_id, first, to)[1]
 
     def _settle(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> tuple[int, int]:
@@ -112,7 +113,7 @@ class AcksInFlight:
             registry.end_pull(attachment)
         if feed.lagging:
             registry.wake(feed)
-        if attachment.session.stalled:
+        if attachment.session.turned_away:
             registry.has_room_again(attachment.session)
         return acked, 1 + looked_at // DONE_RANGES_PER_COST
 
@@ -126,7 +127,8 @@ class AcksInFlight:
 
     def nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, terms: NackTerms) -> int:
         """Takes back the offsets first <= o < to of this key, as far as this attachment has them out and was sent
-        them. Returns what it cost, in stretches looked at. Raises ResourceExhausted if no more messages can rest."""
+        them; with `terms.unsent_too` also what waits to be sent. Returns what it cost, as `ack` does. Raises
+        ResourceExhausted if no more messages can rest."""
         feed, registry = attachment.feed, self._registry
         delay_ms, unseen, unsent_too = terms
         stream = feed.streams.get(key_id)

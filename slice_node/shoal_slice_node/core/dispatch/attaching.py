@@ -28,11 +28,11 @@ from shoal_slice_node.core.limits import ATTACHMENT_BYTES, ENDED_LOST_MAX, INLIN
 
 
 class Begun(NamedTuple):
-    """Says how an attach went. `part`: the number of the queue's part here, which tells one life of the queue from
+    """Says how an attach went. `life`: the number of the queue's part here, which tells one life of the queue from
     another; 0: it has no part here yet, and is attached as soon as it has one. `refused`: another session keeps the
     queue, which is exclusive, and this one is told so."""
 
-    part: int
+    life: int
     refused: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Keeps one session's share in one queue: its window, and what it has out and unacked."""
+"""Keeps how one session consumes one queue: its window, and what it has out and unacked."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 class Attachment:
-    """Keeps one session's part in one queue, and counts what it has out and unacked. `handle` None: it pulls. `lined`:
-    it stands in its feed's line; only the feed changes this. Invariant: `messages` and `body_bytes` are the sums of the
-    `Out` entries that name it."""
+    """Keeps how one session consumes one queue, and counts what it has out and unacked. `handle` None: it pulls.
+    `lined`: it stands in its feed's line; only the feed changes this. Invariant: `messages` and `body_bytes` are the
+    sums of the `Out` entries that name it."""
 
     __slots__ = (
         "_left",
@@ -57,7 +57,8 @@ class Attachment:
         self.lease: Lease | None = None
         """What it is given now joins this lease, in a queue with an ack timeout."""
         self.unsent: dict[bytes, list[tuple[int, int]]] | None = None
-        """By key id, what was on its way to it and was taken back, as it was detached or did not read, and is out."""
+        """Maps a key id to what was on its way here and was taken back, as this was detached or did not read, and is
+        out."""
         self.paused = False
         """It is given nothing for now. Invariant: True exactly while it is in its session's `paused` or `resumed`."""
         self.withdrawing = False

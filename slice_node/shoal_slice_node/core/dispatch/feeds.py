@@ -263,7 +263,7 @@ class Feed:
             if attachment.window_open:
                 if attachment.session.has_room:
                     return attachment
-                attachment.session.stall(self)
+                attachment.session.turn_away(self)
             line.popleft()
             attachment.taken_from_line()
         return None

@@ -40,7 +40,7 @@ class Lease:
         self.streams: list[Stream] = []
 
     def take(self, stream: Stream, messages: int) -> None:
-        """Notes that the pull took messages of this stream."""
+        """Notes that so many messages of this stream belong to it."""
         self.messages += messages
         if not self.streams or self.streams[-1] is not stream:
             self.streams.append(stream)

@@ -91,7 +91,7 @@ class LetterLines(Generic[Item]):
 
     def __init__(self) -> None:
         self._lines: dict[bytes, _Line[Item]] = {}
-        """By key. A line stays while letters of it wait or are under way, or it pauses."""
+        """Maps a key to its line, which stays while letters of it wait or are under way, or it pauses."""
         self._open: OrderedDict[bytes, None] = OrderedDict()
         """The keys whose lines may give a letter, in turn."""
         self._pauses: list[tuple[int, int, bytes]] = []

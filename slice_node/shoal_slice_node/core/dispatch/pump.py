@@ -92,7 +92,7 @@ class Pump:
     def _room_turn(self) -> None:
         session, _ = self._registry.roomy.popitem(last=False)
         resume(self._registry, session, PUMP_TURN_BINDINGS)
-        self._registry.serve_stalled(session, PUMP_TURN_BINDINGS)
+        self._registry.serve_turned_away(session, PUMP_TURN_BINDINGS)
 
     def _forget_turn(self) -> None:
         forgetting = self._registry.forgetting

@@ -375,19 +375,19 @@ class Registry:
     def let_go(self, session: Session, cost_bytes: int) -> None:
         """Notes that the session holds less: feeds that found it full may have room again."""
         self.shares.let_go(session, cost_bytes)
-        if session.stalled:
+        if session.turned_away:
             self.has_room_again(session)
 
     def has_room_again(self, session: Session) -> None:
         """Notes a session that has room again. Must be called whenever a session holds or owes less, or may hold or owe
         more."""
-        if session.stalled and session.has_room:
+        if session.turned_away and session.has_room:
             self.roomy[session] = None
 
-    def serve_stalled(self, session: Session, feeds_max: int) -> None:
+    def serve_turned_away(self, session: Session, feeds_max: int) -> None:
         """Lines up the session's attachment again in some of the feeds that found the session full."""
-        for _ in range(min(feeds_max, len(session.stalled))):
-            feed = session.next_stalled()
+        for _ in range(min(feeds_max, len(session.turned_away))):
+            feed = session.next_turned_away()
             attachment = feed.attachments.get(session.number)
             if attachment is not None and attachment.window_open:
                 feed.line_up(attachment)

@@ -65,10 +65,10 @@ def _out_of_line(dispatcher: Dispatcher, feed: Feed) -> Iterator[Silent]:
             continue
         if attachment.lined or not attachment.window_open or session.closed:
             continue
-        if feed.queue_id not in session.stalled:
+        if feed.queue_id not in session.turned_away:
             yield Silent(feed, None, f"session {session.number} is neither in line nor asked when it has room")
         elif session.has_room and session not in roomy:
-            yield Silent(feed, None, f"session {session.number} has room, and what it stalled is not looked at")
+            yield Silent(feed, None, f"session {session.number} has room, and feeds that it turned away are not served")
         elif not (session.has_room or session.under_way_bytes or session.owed):
             yield Silent(feed, None, f"session {session.number} has no room and nothing that would make any")
 

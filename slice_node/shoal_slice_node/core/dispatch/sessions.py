@@ -38,7 +38,7 @@ class Session:
     `leases`: of what was given under an ack timeout, those with parcels that wait, in the order of these parcels.
 
     Invariants: each name in `by_queue` is that of an attachment, or is in `awaited`, under the same handle; a closed
-    session has nothing in `waiting` and `stalled`.
+    session has nothing in `waiting` and `turned_away`.
     """
 
     __slots__ = (
@@ -66,7 +66,7 @@ class Session:
         "resumed",
         "room_bytes",
         "sent_to",
-        "stalled",
+        "turned_away",
         "under_way_bytes",
         "waiting",
         "window_bytes",
@@ -95,7 +95,7 @@ class Session:
         self.awaited: dict[int, bytes] = {}
         """Handles of queues that have no part here yet."""
         self.pullers: dict[bytes, Attachment] = {}
-        self.stalled: OrderedDict[bytes, Feed] = OrderedDict()
+        self.turned_away: OrderedDict[bytes, Feed] = OrderedDict()
         """Feeds that found no room here: they are served when there is room again."""
         self.paused: dict[Attachment, None] = {}
         """Those that are given nothing, as the session did not read what it was given, until it is seen to read."""
@@ -112,7 +112,7 @@ class Session:
         self.resets = Resets()
         """Handles of queues that were dropped here: the client is told before it gets anything of their next life."""
         self.new_parts: dict[int, NewPart] = {}
-        """By handle, where no answer to an attach told them."""
+        """Maps a handle to its queue's part here, where no answer to an attach told it."""
         self.ended_handles = EndedHandles(owner, number, attached or Share("attached queues", 1 << 40))
         """Handles that another session's attach ended, or that were refused because of one: the client is told."""
 
@@ -155,7 +155,7 @@ class Session:
             self.paused.pop(attachment, None)
             self.resumed.pop(attachment, None)
             del self.by_queue[feed.name]
-            self.stalled.pop(feed.queue_id, None)
+            self.turned_away.pop(feed.queue_id, None)
             if self.waiting:
                 self._detached[handle] = attachment
         return attachment
@@ -202,7 +202,7 @@ class Session:
         self._left_behind, self.waiting = self.waiting, {}
         self._unsent = None
         self.leases.clear()
-        self.stalled.clear()
+        self.turned_away.clear()
         self.paused.clear()
         self.resumed.clear()
         self.ended_handles.clear()
@@ -250,13 +250,13 @@ class Session:
         attachment.pause(False)
         return attachment
 
-    def stall(self, feed: Feed) -> None:
+    def turn_away(self, feed: Feed) -> None:
         """Notes that the feed found no room here."""
-        self.stalled[feed.queue_id] = feed
+        self.turned_away[feed.queue_id] = feed
 
-    def next_stalled(self) -> Feed:
+    def next_turned_away(self) -> Feed:
         """Returns the feed that found no room here first, and forgets that it did."""
-        return self.stalled.popitem(last=False)[1]
+        return self.turned_away.popitem(last=False)[1]
 
     # What waits for it.
 

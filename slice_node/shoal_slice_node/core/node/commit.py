@@ -167,7 +167,8 @@ class Commit:
         first_lsn = self._next_lsn
         time_ms = self._time_ms = max(self._time_ms, wall_ms)
         pending, sources = self._pending, set[Hashable]()
-        self._writing = Batch(entries, b"", first_lsn, first_lsn - 1, sources, short, held)  # Items hear of a failure.
+        # So that `end` finds these items, should gathering fail.
+        self._writing = Batch(entries, b"", first_lsn, first_lsn - 1, sources, short, held)
         self._growing.begin_batch()
         while pending and size < BATCH_BYTES_MAX and operations < BATCH_OPERATIONS_MAX and len(entries) != items_max:
             source, item = pending.take()

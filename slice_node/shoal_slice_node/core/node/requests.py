@@ -102,37 +102,38 @@ def _attach_all(
             room.check(queue, handle)
             if number % ATTACHED_PER_STEP == 0:
                 yield
-    parts: list[int] = []
+    lives: list[int] = []
     took = False
     try:
         for number, (queue, handle) in enumerate(wanted, 1):
             before = attaching.taken_over
-            parts.append(dispatcher.attach(session, queue, handle, messages, body_bytes).part)
+            lives.append(dispatcher.attach(session, queue, handle, messages, body_bytes).life)
             took = took or attaching.taken_over != before
             if number % ATTACHED_PER_STEP == 0:
                 yield
     except ShoalError as error:
-        for handle in request.handles[: len(parts)]:
+        for handle in request.handles[: len(lives)]:
             dispatcher.detach(session, handle)
         if replaces or took:  # Others took the room meanwhile.
             attaching.end(session, error)
         raise
-    return wire.Answer(attached=_told(session, request.handles, parts))
+    return wire.Answer(attached=_told(session, request.handles, lives))
 
 
-def _told(session: Session, handles: Sequence[int], parts: Sequence[int]) -> wire.Attached:
+def _told(session: Session, handles: Sequence[int], lives: Sequence[int]) -> wire.Attached:
     """Returns the answer to an attach, as all is at its end: queues may have been dropped or declared meanwhile.
-    `parts`: their parts as they were attached, which count where another session keeps an exclusive queue."""
+    `lives`: those that `attach` returned. They are told for handles that are not attached because another session keeps
+    their exclusive queue."""
     here: list[NewPart] = []
-    for handle, part in zip(handles, parts, strict=True):
+    for handle, life in zip(handles, lives, strict=True):
         attachment = session.attachments.get(handle)
-        without = NewPart(0, 0 if handle in session.awaited else part)
+        without = NewPart(0, 0 if handle in session.awaited else life)
         here.append(without if attachment is None else part_of(attachment))
-    lives = [part.life for part in here]
+    told = [part.life for part in here]
     timeouts_ms = [part.ack_timeout_ms for part in here]
     return wire.Attached(
-        absent=[handle for handle, life in zip(handles, lives, strict=True) if not life],
-        lives=lives,
+        absent=[handle for handle, life in zip(handles, told, strict=True) if not life],
+        lives=told,
         ack_timeouts_ms=timeouts_ms if any(timeouts_ms) else [],
         tells_nacks_taken=True,
     )
@@ -168,9 +169,10 @@ def take_acks(
     seen: int = _ALL_RESETS,
 ) -> None:
     """Acks what this session (`everyone`: any session) has out; what is not out stays as it is. Calls `done` with None
-    when all acks were looked at, which may be at once; or with the error, and then nothing was acked. The caller must
-    flush. `unacked`: is filled with the places of what is still unacked then (`Unacked` of the contract); of the rest
-    the next flush makes durable what is not yet. `seen`: how many resets the client had seen (`resets_seen`).
+    when all acks were looked at, which may be at once; or with the error, and then nothing was acked. The acks become
+    durable with the next flush; `AckFlush.then` tells when. `unacked`: is filled with the places of what is still
+    unacked then (`Unacked` of the contract); all the rest is durable with that flush. `seen`: how many resets the
+    client had seen (`resets_seen`).
 
     Raises TooLarge.
     """
@@ -190,8 +192,8 @@ def take_nacks(
     """Takes back what this session (`everyone`: any session) has out of the named messages; what is not out stays as it
     is. Calls `done` as `take_acks` does.
 
-    Raises TooLarge, OutOfRange, Malformed. That too many rest comes up only in the work: then `done` is called with
-    ResourceExhausted, and messages named before were taken back.
+    Raises TooLarge, OutOfRange, Malformed. Whether too many messages would rest is known only while the work is done:
+    then `done` is called with ResourceExhausted, and messages named before were taken back.
     """
     messages = list(nacks.messages)
     delay_ms = check_nacks(nacks, everyone)

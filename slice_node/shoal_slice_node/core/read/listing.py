@@ -244,4 +244,4 @@ def _listed(state: State, key_id: bytes, start: int, cursor: int, end: int, done
 
 
 def _not_of_this_list(after: bytes) -> Malformed:
-    return Malformed(f"cursor {show(after[:40])} is not of this list: give `next` of a page", subject="after")
+    return Malformed(f"`after` {show(after[:40])} is not of this list: give `next` of a page", subject="after")
