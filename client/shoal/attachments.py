@@ -246,6 +246,10 @@ class Attachments:
         self.unconfirmed.discard(handle)
         self.changed.set()
 
+    def life_of(self, handle: int) -> int:
+        """Returns the life of a handle's queue here; 0: it has no part, or the slice has not told it."""
+        return self._lives.get(handle, 0)
+
     def without_part(self, handles: Iterable[int]) -> list[int]:
         """Returns those whose queue had a part here and has none now, as far as the slice told."""
         return [handle for handle in handles if self._lives.get(handle) == 0]

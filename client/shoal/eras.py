@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from shoal.core.returning import NackPlace
-from shoal.messages import Delivery
+from shoal.messages import Delivery, PartLife
 
 
 class _Part(Protocol):
@@ -22,6 +22,8 @@ class _Part(Protocol):
     def give_back(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None: ...
 
     def queue_of(self, consumer: int | bytes) -> bytes: ...
+
+    def part_of(self, era: Era, handle: int) -> PartLife: ...
 
     def note_handed_out(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None: ...
 
@@ -72,3 +74,7 @@ class Era:
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue of a handle; empty if it was detached."""
         return self._part.queue_of(consumer)
+
+    def part_of(self, consumer: int | bytes) -> PartLife:
+        """Returns the life that the queue of a handle had in this era, as far as the slice told."""
+        return self._part.part_of(self, consumer)  # type: ignore[arg-type]  # a handle

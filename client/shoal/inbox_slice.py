@@ -15,7 +15,7 @@ from shoal.ack_sender import AckSender
 from shoal.attachments import Attachments
 from shoal.consumer import Consumer
 from shoal.core.ack_errors import AckErrors
-from shoal.core.acks import Acked, without_consumers
+from shoal.core.acks import LIFE_OVER, AckConsumer, Acked, without_consumers
 from shoal.core.frames import Frame
 from shoal.core.offset_ranges import Ranges
 from shoal.core.recent_bytes import RecentBytes
@@ -30,7 +30,7 @@ from shoal.held_back import Came, HeldBack
 from shoal.inbox_delivery import InboxDelivery
 from shoal.limits import QUEUES_TOLD_MAX
 from shoal.live_messages import LiveDelivery
-from shoal.messages import Delivery
+from shoal.messages import Delivery, PartLife
 from shoal.nack_sender import NackSender
 from shoal.routing import Routing
 from shoal.stopped_handles import StoppedHandles
@@ -415,11 +415,16 @@ class InboxSlice(Consumer):
         """Returns the queue of a handle; empty if it was detached."""
         return self._queues.get(consumer, b"") if isinstance(consumer, int) else consumer
 
+    def part_of(self, era: Era, handle: int) -> PartLife:
+        """Returns the life that the queue of a handle had in the era, as far as the slice told."""
+        life = self.attachments.life_of(handle) if self._of_life(era, (handle,)) else LIFE_OVER
+        return PartLife(self.session.slice_name, life)
+
     def _acks_answered(self, blocks: Sequence[Acked]) -> None:
         for key, first, end, handles in blocks:
             self.rule.answered(key, first, end, handles)  # type: ignore[arg-type]  # handles
 
-    def _acks_late(self, messages: Mapping[int | bytes, int]) -> None:
+    def _acks_late(self, messages: Mapping[AckConsumer, int]) -> None:
         """Keeps for the next flush that acks of queues that are stopped, or left the inbox, had no effect: the slice
         had taken the messages back. Of other queues they come again here, and are acked again."""
         late = sum(

@@ -15,7 +15,7 @@ from shoal.core.merging import living_parts
 from shoal.core.refusals import connection_cut, no_such_queue
 from shoal.gaps import OnGap, tell_gap
 from shoal.limits import LEASE_BACKLOGS_MAX, LEASE_LOOK_S, LEASE_REGROUP_S, PULL_BYTES_MAX
-from shoal.messages import Delivery, Done, Message
+from shoal.messages import NO_PART, Delivery, Done, Message, PartLife
 from shoal.telling import check_callback
 from shoal.transport.base import Method, Request, Response
 from shoal.transport.methods import ACK, NACK, PULL
@@ -267,6 +267,9 @@ class _Leased:
     def queue_of(self, consumer: int | bytes) -> bytes:
         assert isinstance(consumer, bytes), "leased messages have no handles"
         return consumer
+
+    def part_of(self, consumer: int | bytes) -> PartLife:
+        return NO_PART
 
 
 _LEASED = _Leased()

@@ -132,6 +132,16 @@ class Receipt(NamedTuple):
     """True if they wait for the time of `not_before`; `offset` and `queues` are 0 then."""
 
 
+class PartLife(NamedTuple):
+    """Names a slice, and the life of a queue's part there; 0: not known, LIFE_OVER: one that ended."""
+
+    slice_name: str
+    life: int
+
+
+NO_PART: Final = PartLife("", 0)
+
+
 class Acker(Protocol):
     """Takes a delivery's acks: the inbox's or the connection's gatherer for one slice."""
 
@@ -147,6 +157,9 @@ class Acker(Protocol):
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue that a consumer stands for."""
+
+    def part_of(self, consumer: int | bytes) -> PartLife:
+        """Returns of which life of a consumer's queue its messages are."""
 
 
 class Processing:
@@ -232,6 +245,15 @@ class Delivery:
     def queues_bytes(self) -> list[bytes]:
         """Returns `queues` as bytes, for names that are not UTF-8."""
         return [self._acker.queue_of(consumer) for consumer in self._consumers]
+
+    @property
+    def parts(self) -> list[tuple[bytes, PartLife]]:
+        """Returns the queues that get these messages, each with the life of which they are."""
+        return [(self._acker.queue_of(consumer), self._acker.part_of(consumer)) for consumer in self._consumers]
+
+    def part_of(self, consumer: int | bytes) -> PartLife:
+        """Returns the life of the queue of one of this delivery's consumers, for `Message`."""
+        return self._acker.part_of(consumer)
 
     def __len__(self) -> int:
         """Returns the number of messages."""
@@ -370,6 +392,11 @@ class Message:
     def queue_bytes(self) -> bytes:
         """Returns `queue` as bytes, for a name that is not UTF-8."""
         return self._delivery.queue_of(self._consumer)
+
+    @property
+    def parts(self) -> list[tuple[bytes, PartLife]]:
+        """Returns the queue, with the life of which the message is."""
+        return [(self.queue_bytes, self._delivery.part_of(self._consumer))]
 
     @property
     def key(self) -> str:

@@ -18,13 +18,14 @@ from typing import NamedTuple
 
 from shoal.ack_sender import AckSender
 from shoal.core.ack_errors import AckErrors
+from shoal.core.acks import PulledLife
 from shoal.core.frames import PullFrame
 from shoal.core.refusals import no_such_queue
 from shoal.gaps import OnGap, tell_gap
 from shoal.homes import Homes
 from shoal.late_messages import LateMessages, Taken
 from shoal.limits import PULL_BYTES_MAX, PULL_PATIENCE_S
-from shoal.messages import Delivery, Message
+from shoal.messages import Delivery, Message, PartLife
 from shoal.nack_sender import NackSender
 from shoal.routing import Routing
 from shoal.slice_session import SliceSession
@@ -36,8 +37,9 @@ _log = logging.getLogger("shoal")
 
 
 class PullAcker:
-    """Acks what was pulled from one slice; its consumers are names of queues. `on_error`: is told of acks that the
-    slice refused, and of those that a lost stream left without an answer; the next flush raises that error, too."""
+    """Acks what was pulled from one slice; its consumers are queues, each with the life that its messages came from.
+    `on_error`: is told of acks that the slice refused, and of those that a lost stream left without an answer; the next
+    flush raises that error, too."""
 
     def __init__(self, session: SliceSession, on_error: Callable[[Exception], None]) -> None:
         self.closed = False
@@ -48,27 +50,30 @@ class PullAcker:
         self._nacks = NackSender(session, self._failed)
         session.on_stream_end(self._stream_ended)
 
+    @property
+    def slice_name(self) -> str:
+        """Returns the slice from which it was pulled."""
+        return self._session.slice_name
+
     def holds(self, stream: int) -> bool:
         """Returns whether the slice holds for this connection what came on a stream, as far as known."""
         return self._session.streaming and self._session.stream_number == stream
 
-    def ack(self, stream: int, key: bytes, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
+    def ack(self, stream: int, key: bytes, first: int, end: int, part: PulledLife) -> None:
         """Acks what came on a stream. Raises Unavailable once the connection is closed."""
         self._check_open()
         if self.holds(stream):
-            self._acks.add(key, first, end, consumers)
+            self._acks.add(key, first, end, (part,))
         else:
-            self._came_to_nothing((end - first) * len(consumers))
+            self._came_to_nothing(end - first)
 
-    def nack(
-        self, stream: int, key: bytes, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int | None
-    ) -> None:
+    def nack(self, stream: int, key: bytes, first: int, end: int, part: PulledLife, delay_ms: int | None) -> None:
         """Gives back what was not acked before; None: as if it had not been pulled. Raises Unavailable once the
         connection is closed."""
         self._check_open()
         if self.holds(stream):
             self._acks.send()  # An ack, perhaps of when it was pulled before, takes effect first, if it has one.
-            self._nacks.add(key, first, end, consumers, delay_ms)
+            self._nacks.add(key, first, end, (part,), delay_ms)
 
     async def flush(self) -> None:
         """Waits until the slice has every ack. Raises the error with which it refused one meanwhile, or since the last
@@ -107,31 +112,37 @@ class PullAcker:
 
 
 class PullStream:
-    """Acks what was pulled on one stream. When that is lost, the slice gives again what it has no ack of."""
+    """Acks what one pull brought on a stream. When that is lost, the slice gives again what it has no ack of. `part`:
+    the queue, in the life that it had then."""
 
-    __slots__ = ("_acker", "_stream")
+    __slots__ = ("_acker", "_part", "_stream")
 
-    def __init__(self, acker: PullAcker, stream: int) -> None:
+    def __init__(self, acker: PullAcker, stream: int, part: PulledLife) -> None:
         self._acker = acker
         self._stream = stream
+        self._part = part
 
     def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
         """Raises Unavailable once the connection is closed."""
-        self._acker.ack(self._stream, delivery.key_bytes, first, end, consumers)
+        self._acker.ack(self._stream, delivery.key_bytes, first, end, self._part)
 
     def nack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes], delay_ms: int) -> None:
         """Gives back what was not acked before. Raises Unavailable once the connection is closed."""
-        self._acker.nack(self._stream, delivery.key_bytes, first, end, consumers, delay_ms)
+        self._acker.nack(self._stream, delivery.key_bytes, first, end, self._part, delay_ms)
 
     def give_back(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
         """Gives back what was not acked before, as if it had not been pulled. Raises Unavailable once the connection is
         closed."""
-        self._acker.nack(self._stream, delivery.key_bytes, first, end, consumers, None)
+        self._acker.nack(self._stream, delivery.key_bytes, first, end, self._part, None)
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue, which is the consumer itself."""
         assert isinstance(consumer, bytes), "pulled messages have no handles"
         return consumer
+
+    def part_of(self, consumer: int | bytes) -> PartLife:
+        """Returns the life that the queue had when it was pulled."""
+        return PartLife(self._acker.slice_name, self._part.life)
 
 
 class Wanted(NamedTuple):
@@ -264,13 +275,13 @@ class Pulling:
         acker = self._ackers.get(session.slice_name)
         if acker is None:
             acker = self._ackers[session.slice_name] = PullAcker(session, self._routing.telling.error)
-        of_stream = PullStream(acker, stream)
+        of_pull = PullStream(acker, stream, PulledLife(wanted.queue, answer.pulled.life))
         for gap in answer.pulled.gaps:
             tell_gap(wanted.on_gap, gap, (wanted.queue,))
         found: list[Taken] = []
         for item in answer.pulled.deliveries:
             first: int = item.low
-            delivery = Delivery(item, first, item.to, parse_chunk(item.chunk), (wanted.queue,), of_stream)
+            delivery = Delivery(item, first, item.to, parse_chunk(item.chunk), (wanted.queue,), of_pull)
             found += [Taken(message, session, stream) for message in delivery.messages()]
         return found
 

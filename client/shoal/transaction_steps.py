@@ -12,6 +12,7 @@ from shoal.core.offset_ranges import Ranges
 from shoal.core.requests import Request
 from shoal.core.transaction_frame import AckRequest
 from shoal.limits import GATHER_OPERATIONS_MAX, REQUEST_OVERHEAD_BYTES, TRANSACTION_BYTES_MAX
+from shoal.messages import PartLife
 from shoal_contract.errors import TooLarge
 
 Value = TypeVar("Value")
@@ -73,16 +74,17 @@ class Step(NamedTuple):
 
 
 class Acks(NamedTuple):
-    """Gathers acks that stand in a row: (queue, key) -> ranges of offsets."""
+    """Gathers acks that stand in a row: (queue, its life, key) -> ranges of offsets."""
 
-    ranges: dict[tuple[bytes, bytes], Ranges]
+    ranges: dict[tuple[bytes, PartLife, bytes], Ranges]
 
 
-def ack_requests(acks: Acks, deadline: float) -> Iterator[Request]:
-    """Yields one request for each range."""
-    for (queue, key), ranges in acks.ranges.items():
+def ack_requests(acks: Acks, slice_name: str, deadline: float) -> Iterator[Request]:
+    """Yields one request for each range. A life means nothing at another slice than its own."""
+    for (queue, part, key), ranges in acks.ranges.items():
+        life = part.life if part.slice_name == slice_name else 0
         for first, end in ranges:
-            yield AckRequest(queue, key, first, end, deadline)
+            yield AckRequest(queue, key, first, end, deadline, life)
 
 
 def check_bounds(requests: Sequence[Request]) -> None:

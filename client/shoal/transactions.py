@@ -28,7 +28,7 @@ from shoal.core.refusals import no_such_queue
 from shoal.core.requests import BindRequest, ConfigureRequest, DeclareRequest, QueueRequest, Request, UnbindRequest
 from shoal.core.transaction_frame import TransactionFrame
 from shoal.homes import Homes
-from shoal.messages import NOW, Delivery, Done, Message, Receipt, Start, check_acked, check_start
+from shoal.messages import NO_PART, NOW, Delivery, Done, Message, PartLife, Receipt, Start, check_acked, check_start
 from shoal.routing import Routing
 from shoal.transaction_steps import Acks, Slot, Step, TransactionResult, ack_requests, check_bounds
 from shoal_contract.arguments import OFFSET, Body, check_body, check_flag, check_headers, check_names
@@ -175,13 +175,13 @@ class Transaction:
 
     def ack(self, *messages: Message | Delivery) -> None:
         """Acks messages or deliveries of this slice. Raises CrossSlice; the end of the block raises Conflict if one of
-        them is acked already, by any consumer: of all that got a message, one transaction with its ack is done."""
+        them is acked already, by any consumer: of all that got a message, one transaction with its ack is done. So it
+        does if the queue was dropped, and declared anew, since the message was given."""
         check_acked(messages)
         for one in messages:
-            queues = [one.queue_bytes] if isinstance(one, Message) else one.queues_bytes
             first, end = (one.offset, one.offset + 1) if isinstance(one, Message) else (one.first, one.end)
-            for queue in queues:
-                self._add_acks(queue, one.key_bytes, first, end)
+            for queue, part in one.parts:
+                self._add_acks(queue, part, one.key_bytes, first, end)
         self._acked += messages
 
     def ack_done(self, queue: Name, done: Iterable[Done]) -> None:
@@ -195,7 +195,7 @@ class Transaction:
                 what = f"offsets {first} to {end} hold none: first is at least 1, and end is the one behind the last"
                 raise OutOfRange(what, subject="end", limit=first, value=end)
         for key, first, end in named:
-            self._add_acks(name, key, first, end)
+            self._add_acks(name, NO_PART, key, first, end)
 
     def _bindings_step(
         self,
@@ -225,14 +225,15 @@ class Transaction:
             self._check_slice(key, what)
         self._steps.append(step)
 
-    def _add_acks(self, queue: bytes, key: bytes, first: int, end: int) -> None:
+    def _add_acks(self, queue: bytes, part: PartLife, key: bytes, first: int, end: int) -> None:
         self._check_open()
         self._check_slice(key, f"key {show(key)}")
         if not (self._steps and isinstance(self._steps[-1], Acks)):
             self._steps.append(Acks({}))
         last = self._steps[-1]
         assert isinstance(last, Acks)
-        last.ranges[queue, key] = with_range(last.ranges.get((queue, key), ()), first, end)[0]
+        binding = queue, part, key
+        last.ranges[binding] = with_range(last.ranges.get(binding, ()), first, end)[0]
 
     def _check_open(self) -> None:
         if not self._open:
@@ -277,7 +278,7 @@ class Transaction:
         """Returns the slice of all keys, by the map as it is now. Raises CrossSlice."""
         self._first = None
         for step in self._steps:
-            named = step.keys if isinstance(step, Step) else [(key, f"key {show(key)}") for _, key in step.ranges]
+            named = step.keys if isinstance(step, Step) else [(key, f"key {show(key)}") for *_, key in step.ranges]
             for key, what in named:
                 self._check_slice(key, what)
         assert self._first is not None, "there is no step without a key"
@@ -319,7 +320,7 @@ class Transaction:
         slots: list[tuple[Step, Slot]] = []
         for step in self._steps:
             if isinstance(step, Acks):
-                requests += ack_requests(step, deadline)
+                requests += ack_requests(step, slice_name, deadline)
             else:
                 slots.append((step, Slot()))
                 requests.append(step.make(deadline, slots[-1][1]))

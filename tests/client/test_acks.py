@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 
 from shoal.ack_sender import AckSender
-from shoal.core.acks import Acked, AckGather, framed, to_wire
+from shoal.core.acks import AckConsumer, Acked, AckGather, PulledLife, framed, to_wire
 from shoal.core.frames import AcksFrame
 from shoal.limits import ACK_BYTES_MAX, ACK_FRAMES_MAX, ACK_HANDLES_MAX
 from shoal.slice_session import SliceSession
@@ -18,14 +18,14 @@ from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from tests.client.calls import until
 
-Row = tuple[bytes, int, int, list[int | bytes]]
+Row = tuple[bytes, int, int, list[AckConsumer]]
 
 
 def rows(gather: AckGather) -> list[list[Row]]:
     return [[(key, low, end, list(consumers)) for key, low, end, consumers in frame] for frame in framed(gather.take())]
 
 
-def gathered(*acks: tuple[bytes, int, int, Sequence[int | bytes]]) -> AckGather:
+def gathered(*acks: tuple[bytes, int, int, Sequence[AckConsumer]]) -> AckGather:
     gather = AckGather()
     for ack in acks:
         gather.add(*ack)
@@ -51,7 +51,18 @@ def test_deliveries_in_a_row_become_one_range() -> None:
 
 
 def test_keys_stay_apart_and_pulled_ones_go_by_queue() -> None:
-    assert rows(gathered((b"k", 1, 2, (b"q",)), (b"l", 1, 2, (7,)))) == [[(b"k", 1, 2, [b"q"]), (b"l", 1, 2, [7])]]
+    pulled = PulledLife(b"q", 3)
+    assert rows(gathered((b"k", 1, 2, (pulled,)), (b"l", 1, 2, (7,)))) == [[(b"k", 1, 2, [pulled]), (b"l", 1, 2, [7])]]
+
+
+def test_lives_of_a_queue_stay_apart_and_travel_beside_its_name() -> None:
+    first, second = PulledLife(b"q", 3), PulledLife(b"q", 300)
+    (blocks,) = framed(gathered((b"k", 1, 2, (first,)), (b"k", 2, 3, (second,)), (b"k", 1, 2, (second,))).take())
+    assert [to_wire(block) for block in blocks] == [
+        wire.Ack(key=b"k", low=2, to=3, queues=[b"q"], lives=[300]),
+        wire.Ack(key=b"k", low=1, to=2, queues=[b"q", b"q"], lives=[3, 300]),
+    ]
+    assert not to_wire(Acked(b"k", 1, 2, (PulledLife(b"q", 0),))).lives, "a slice of an older version tells none"
 
 
 def test_frames_of_acks_are_bounded_by_their_handles() -> None:
@@ -146,7 +157,7 @@ def test_a_block_with_too_many_consumers_is_cut_into_frames() -> None:
 def test_frames_are_bounded_in_bytes() -> None:
     gather = AckGather()
     for number in range(2000):
-        gather.add(b"k" * 250, 1, 2, (b"%0250d" % number,))
+        gather.add(b"k" * 250, 1, 2, (PulledLife(b"%0250d" % number, 1 << 40),))
     frames = list(framed(gather.take()))
     encoded = [wire.Acks(acks=[to_wire(block) for block in frame]).ByteSize() for frame in frames]
     assert len(frames) > 5 and max(encoded) <= ACK_BYTES_MAX

@@ -85,6 +85,38 @@ async def test_an_ack_that_is_on_its_way_ends_nothing_of_the_next_life(broker: s
         assert (await broker.describe(queue)).messages == 0
 
 
+@pytest.mark.parametrize("one_by_one", [True, False])
+async def test_an_ack_of_what_was_pulled_ends_nothing_of_the_next_life(
+    broker: shoal.Broker, named: Named, one_by_one: bool
+) -> None:
+    """However late it comes: what was pulled is named by its queue, key and offset, which are the same there."""
+    queue, key = named(f"queue-{one_by_one}"), named(f"key-{one_by_one}")
+    await broker.configure(key, shoal.KeyOptions(history_messages=9))
+    await broker.declare(queue)
+    await broker.bind(queue, key)
+    await broker.publish_many(key, [b"1", b"2"])
+    async with asyncio.timeout(WAIT_S):
+        acked, nacked = await broker.pull(queue, 2)
+        await broker.drop(queue)
+        await broker.declare(queue)
+        await broker.bind(queue, key, start=shoal.EARLIEST)
+        again = await broker.pull(queue, 2)
+        assert [message.offset for message in again] == [acked.offset, nacked.offset]
+        await nacked.nack()
+        await acked.ack()
+        if one_by_one:
+            await broker.flush()
+        else:  # In one frame with the others.
+            await again[1].ack()
+        await broker.flush()
+        assert await broker.pull(queue, 2) == [], "the nack brought nothing back"
+        assert (await broker.describe(queue)).messages == (2 if one_by_one else 1)
+        for message in again:
+            await message.ack()
+        await broker.flush()
+        assert (await broker.describe(queue)).messages == 0
+
+
 async def test_what_came_before_the_drop_is_handed_out_first() -> None:
     cluster = FakeCluster()
     async with asyncio.timeout(WAIT_S), cluster.connect() as broker:

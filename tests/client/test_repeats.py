@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shoal.core import repeats
-from shoal.core.acks import Acked
+from shoal.core.acks import AckConsumer, Acked
 from shoal.core.offset_ranges import Ranges, count, with_range, within, without_range
 from shoal.core.repeat_rules import DropRepeats
 from shoal.core.repeats import Part, Repeats
@@ -184,7 +184,7 @@ class Model:
                 assert len(ranges) <= repeats.SEEN_RANGES_MAX  # type: ignore[attr-defined]
 
 
-def messages(key: bytes, parts: Sequence[tuple[int, int, Sequence[int | bytes]]]) -> set[Message]:
+def messages(key: bytes, parts: Sequence[tuple[int, int, Sequence[AckConsumer]]]) -> set[Message]:
     found = [(key, handle, offset) for first, end, same in parts for handle in same for offset in range(first, end)]
     return set(found)  # type: ignore[arg-type]  # handles
 

@@ -14,6 +14,7 @@ from shoal.eras import Era
 from shoal.inbox_buffer import InboxBuffer
 from shoal.inbox_delivery import InboxDelivery
 from shoal.live_messages import LiveDelivery
+from shoal.messages import PartLife
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 
@@ -44,6 +45,9 @@ class Slice:
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         return b"q"
+
+    def part_of(self, era: Era, handle: int) -> PartLife:
+        raise AssertionError
 
     def takes_nacks(self) -> None:
         self.taken = self.nacks.number

@@ -228,6 +228,53 @@ async def test_of_two_consumers_with_the_same_message_one_commits(
     assert (await broker.describe(results)).messages == 1
 
 
+@pytest.mark.parametrize("way", ["pulled", "consumed"])
+async def test_a_message_of_an_earlier_life_of_its_queue_is_not_acked_in_the_next(broker: Broker, way: str) -> None:
+    """There the same offset is owed again, and was acked in its place."""
+    tag = fresh("room")
+    queue, key, results = tagged(tag, "queue"), tagged(tag, "key"), tagged(tag, "results")
+    await broker.configure(key, shoal.KeyOptions(history_messages=9))
+    await broker.declare([queue, results])
+    await broker.bind(queue, key)
+    await broker.bind(results, results)
+    await broker.publish(key, b"job")
+
+    async def second_life() -> None:
+        await broker.drop(queue)
+        await broker.declare(queue)
+        await broker.bind(queue, key, start=shoal.EARLIEST)
+
+    async def work(message: shoal.Message) -> None:
+        async with broker.transaction() as tx:
+            tx.publish(results, b"done")
+            tx.ack(message)
+
+    if way == "pulled":
+        (seen,) = await broker.pull(queue, 1)
+        await second_life()
+        with pytest.raises(shoal.Conflict, match="declared anew"):
+            await work(seen)
+        (again,) = await broker.pull(queue, 1)
+        await work(again)
+    else:
+        async with asyncio.timeout(60), broker.consume(queue) as inbox:
+            (seen,) = await take(inbox, 1)
+            await second_life()
+            with pytest.raises(shoal.Conflict, match="declared anew"):
+                await work(seen)  # Perhaps before the inbox has heard of it.
+            try:
+                again = await inbox.get()
+            except shoal.NoSuchQueue:
+                again = await inbox.get()
+            assert again.offset == seen.offset
+            with pytest.raises(shoal.Conflict, match="declared anew"):
+                await work(seen)
+            await work(again)
+            await inbox.flush()
+    assert (await broker.describe(queue)).messages == 0
+    assert (await broker.describe(results)).messages == 1
+
+
 async def test_acks_open_the_window_and_are_known_to_the_inbox(broker: Broker) -> None:
     tag = fresh("room")
     queue, key = tagged(tag, "queue"), tagged(tag, "key")

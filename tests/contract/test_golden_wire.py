@@ -87,6 +87,12 @@ GOLDEN: list[tuple[Message, str]] = [
     ),
     (wire.SessionRequest(acks=wire.Acks(tell_unacked=True)), "3a021001"),
     (wire.SessionRequest(acks=wire.Acks(resets_seen=0)), "3a021800"),
+    (wire.Ack(key=b"k", to=2, queues=[b"q"], lives=[300]), "0a016b18022a017132082c01000000000000"),
+    (wire.Deliveries(life=300), "18ac02"),
+    (
+        wire.TransactionAcks(queues=[b"q"], keys=[b"k"], lows=[1], tos=[300], lives=[300]),
+        "0a017112016b1a01012202ac022a082c01000000000000",
+    ),
     (wire.SessionRequest(nacks=wire.Nacks(unseen=True, number=1, resets_seen=300)), "52071801280130ac02"),
     (wire.Answer(sequence=7, unacked=wire.Unacked(places=[0, 300])), "080742050a0300ac02"),
     (wire.Answer(unacked=wire.Unacked()), "4200"),

@@ -9,6 +9,7 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters import requests as adapted
 from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.rows.queue_row import life_of
 from shoal_slice_node.core.turns import Work
 from tests.fuzz.node import Client
 from tests.fuzz.owed import Life
@@ -146,6 +147,8 @@ def ack(world: World, random: Random) -> None:
         request = wire.Ack(key=key, low=low, to=last + 1 + random.choice((0, 0, 3)))
         if handle is None:
             request.queues.append(name)
+            if request.to % 3:  # Else it does not say of which life.
+                request.lives.append(life_here(world, name) if request.to % 3 == 1 else LIFE_OF_NONE)
         else:
             request.handles.append(handle)
         frame.append(request)
@@ -164,6 +167,8 @@ def nack(world: World, random: Random) -> None:
     request = wire.Ack(key=key, low=random.choice((0, first)), to=last + 1 + random.choice((0, 0, 3)))
     if handle is None:
         request.queues.append(name)
+        if request.to % 3 == 1:
+            request.lives.append(life_here(world, name))
     else:
         request.handles.append(handle)
     nacks = wire.Nacks(messages=[request], delay_ms=random.choice((0, 0, 100, 2000)))
@@ -186,6 +191,16 @@ def nack(world: World, random: Random) -> None:
             world.failed.append(error)
 
     requests.take_nacks(world.node.node, source_of(client.session), client.session, nacks, taken, everyone=False)
+
+
+LIFE_OF_NONE = (1 << 64) - 1
+"""A life that no queue has."""
+
+
+def life_here(world: World, name: bytes) -> int:
+    """Returns the life of a queue's part; 0: there is none."""
+    queue_id = world.node.node.state.tables.queue_by_name.get(name)
+    return 0 if queue_id is None else life_of(queue_id)
 
 
 def held_by(world: World, client: Client) -> list[tuple[bytes, int | None, bytes, list[int]]]:
@@ -244,6 +259,9 @@ def send_acks(world: World, client: Client, acks: list[wire.Ack], seen: int = 1 
 
     world.say("acks", session.number, acks)
     earlier = [one for one in session.attachments.values() if one.resets_before > seen]
+    of_none = [one.queues[0] for one in acks if list(one.lives) == [LIFE_OF_NONE]]
+    for_some = [one.queues[0] for one in acks if one.queues and list(one.lives) != [LIFE_OF_NONE]]
+    earlier += [one for one in session.pullers.values() if one.feed.name in set(of_none).difference(for_some)]
     kept = sum(one.messages for one in earlier)
     requests.take_acks(node.node, source_of(session), session, acks, taken, False, unacked, seen)
     assert kept <= sum(one.messages for one in earlier), "an ack for an earlier life ends something of the present one"

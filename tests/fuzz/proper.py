@@ -89,6 +89,7 @@ def ack(random: Random) -> wire.Ack:
     found = wire.Ack(key=to_publish(random), low=low, to=low + random.choice((1, 2, 50)))
     if random.random() < 0.5:
         found.queues.extend(some(random, QUEUES))
+        found.lives.extend([1] * len(found.queues) if low == 2 else ())
     else:
         found.handles.extend(random.sample(range(1, 9), 2))
     return found
@@ -182,6 +183,7 @@ def _acks_in_change(random: Random) -> wire.Step:
         found.keys.append(to_publish(random))
         found.lows.append(random.choice((0, 1, 1, 2, 1 << 63)))
         found.tos.append(found.lows[-1] + random.choice((0, 1, 1, 2, 1 << 62)))
+    found.lives.extend(range(len(found.queues)) if 0 not in found.lows else ())
     return wire.Step(acks=found)
 
 

@@ -52,6 +52,9 @@ BAD_STEPS = {
     "ack of no queue": wire.Step(acks=wire.TransactionAcks(queues=[b""], keys=[b"k"], lows=[1], tos=[2])),
     "ack of no offset": wire.Step(acks=wire.TransactionAcks(queues=[b"q"], keys=[b"k"], lows=[2], tos=[2])),
     "ack from offset 0": wire.Step(acks=wire.TransactionAcks(queues=[b"q"], keys=[b"k"], lows=[0], tos=[2])),
+    "acks of uneven lives": wire.Step(
+        acks=wire.TransactionAcks(queues=[b"q"], keys=[b"k"], lows=[1], tos=[2], lives=[1, 2])
+    ),
     "acks of uneven columns": wire.Step(acks=wire.TransactionAcks(queues=[b"q"], keys=[b"k"], lows=[1])),
     "columns that do not fit": wire.Step(binds=wire.Binds(queues=[b"q"], key_counts=[2], keys=[b"k"])),
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_contract.errors import Conflict, NoSuchQueue, ShoalError, from_wire
+from shoal_contract.errors import Conflict, Malformed, NoSuchQueue, ShoalError, from_wire
 from shoal_contract.names import direct_key
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
@@ -293,3 +293,104 @@ async def test_all_that_is_told_of_a_life_comes_behind_the_word_that_the_one_bef
             given += [handle for delivery in response.deliveries for handle in delivery.handles]
             assert told.issuperset(parts) and told.issuperset(given)
     assert sorted(parts) == sorted(given) == sorted(told) == list(range(1, 8))
+
+
+def pulled(core: CoreDriver, session: Session) -> tuple[list[int], int]:
+    """The offsets that a pull of q gives, and the life that its answer tells."""
+    answer = finish(requests.pull(core.node, session, wire.Pull(queue=b"q"), 0, 1000)()).pulled
+    return [offset for one in answer.deliveries for offset in range(one.low, one.to)], answer.life
+
+
+def second_life_pulled(core: CoreDriver) -> tuple[Session, int, int]:
+    """A session that pulled the same offset, 1, of two lives of a queue; and the lives. Another queue keeps it."""
+    core.change(declare("q"), declare("r"), bind("q", "k"), bind("r", "k"), publish("k", b"1"))
+    session = core.session()
+    first, former = pulled(core, session)
+    core.change(drop("q"), declare("q"), EARLIEST)
+    again, life = pulled(core, session)
+    assert first == again == [1] and former and life and former != life
+    return session, former, life
+
+
+def by_name(*lives: int) -> wire.Ack:
+    return wire.Ack(key=b"k", low=1, to=2, queues=[b"q"] * max(1, len(lives)), lives=lives)
+
+
+def acked_by_name(core: CoreDriver, session: Session, *lives: int) -> list[int]:
+    """Acks offset 1 of q in these lives; none: it does not say. Returns the places that are told as unacked."""
+    done: list[ShoalError | None] = []
+    unacked: list[int] = []
+    source = Source("test", session.number)
+    requests.take_acks(core.node, source, session, [by_name(*lives)], done.append, False, unacked)
+    assert len(done) == 1
+    if done[0] is not None:
+        raise done[0]
+    return unacked
+
+
+def test_an_ack_of_what_was_pulled_of_an_earlier_life_ends_nothing_of_the_next() -> None:
+    core = CoreDriver()
+    session, former, life = second_life_pulled(core)
+    assert acked_by_name(core, session, former) == [], "the message is gone with its life"
+    assert backlog(core) == [1, 1]
+    assert acked_by_name(core, session, former, life) == []
+    assert backlog(core) == [0, 1]
+
+
+@pytest.mark.parametrize("lives", [(), (0,)])
+def test_an_ack_by_name_that_does_not_say_of_which_life_counts_for_any(lives: tuple[int, ...]) -> None:
+    core = CoreDriver()
+    session, *_ = second_life_pulled(core)
+    acked_by_name(core, session, *lives)
+    assert backlog(core) == [0, 1]
+
+
+def test_a_nack_of_what_was_pulled_of_an_earlier_life_brings_back_nothing_of_the_next() -> None:
+    core = NacksDriver()
+    session, former, life = second_life_pulled(core)
+    assert core.attach(session, "r", 2)
+    assert [offset for offset, _ in core.times(session)] == [1]
+    core.frame(session, wire.Nacks(messages=[by_name(former)], unseen=True, number=7))
+    assert pulled(core, session) == ([], life)
+    core.change(publish("k", b"2"))
+    assert core.deliveries(session)[0].nacks_taken == 7, "it was looked at"
+    core.frame(session, wire.Nacks(messages=[by_name(life)]))
+    assert pulled(core, session) == ([1, 2], life)
+
+
+def test_unary_acks_and_nacks_may_say_of_which_life_they_are_too() -> None:
+    core = NacksDriver()
+    session, former, life = second_life_pulled(core)
+    core.frame(session, wire.Nacks(messages=[by_name(former)]), everyone=True)
+    assert pulled(core, session) == ([], life)
+    for named in former, life:
+        source, answered = Source("unary", 1), list[ShoalError | None]()
+        requests.take_acks(core.node, source, core.session(), [by_name(named)], answered.append, everyone=True)
+        assert answered == [None]
+        assert backlog(core) == ([1, 1] if named == former else [0, 1])
+
+
+def test_lives_that_are_not_one_for_each_queue_are_refused_and_nothing_is_acked() -> None:
+    core = CoreDriver()
+    session, _, life = second_life_pulled(core)
+    good, bad = by_name(life), wire.Ack(key=b"k", low=1, to=2, queues=[b"q"], lives=[life, life])
+    for frame in [good, bad], [wire.Ack(key=b"k", low=1, to=2, handles=[1], lives=[life])]:
+        done: list[ShoalError | None] = []
+        requests.take_acks(core.node, Source("test", session.number), session, frame, done.append, False)
+        assert isinstance(done[0], Malformed) and done[0].subject == "lives"
+    assert backlog(core) == [1, 1]
+
+
+def test_an_ack_in_a_transaction_of_an_earlier_life_is_refused() -> None:
+    core = CoreDriver()
+    _, former, life = second_life_pulled(core)
+    steps = [
+        wire.Step(acks=wire.TransactionAcks(queues=[b"q"], keys=[b"k"], lows=[1], tos=[2], lives=[one]))
+        for one in (former, life)
+    ]
+    (of_former,) = core.change(steps[0]).steps
+    assert [one.error.subject for one in of_former.refusals] == ["q"]
+    assert isinstance(from_wire(of_former.refusals[0].error), Conflict)
+    assert backlog(core) == [1, 1]
+    (of_life,) = core.change(steps[1]).steps
+    assert not of_life.refusals and backlog(core) == [0, 1]

@@ -134,6 +134,7 @@ def test_drops_purges_and_imports_may_not_stand_in_a_transaction(step: wire.Step
         ({"queues": [b"q"], "keys": [b"a"], "lows": [1]}, "0 tos; it needs 1"),
         ({"queues": [b"q"], "keys": [b"a", b"b"], "lows": [1], "tos": [2]}, "2 keys; it needs 1"),
         ({"queues": [], "keys": [], "lows": [1], "tos": [2]}, "1 lows; it needs 0"),
+        ({"queues": [b"q"], "keys": [b"a"], "lows": [1], "tos": [2], "lives": [1, 2]}, "2 lives; it needs 1"),
         ({"queues": [b"q"], "keys": [b"a"], "lows": [0], "tos": [2]}, "from 0 up to, not including, 2"),
         ({"queues": [b"q"], "keys": [b"a"], "lows": [2], "tos": [2]}, "from 2 up to, not including, 2"),
         ({"queues": [b"q"], "keys": [b"a"], "lows": [3], "tos": [2]}, "from 3 up to, not including, 2"),

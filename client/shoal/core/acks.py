@@ -1,19 +1,32 @@
 """Gathers acks into ranges: one Ack for all consumers of a key that are done with the same offsets.
 
-A consumer is a handle (attached) or a queue's name (pulled). Messages that were delivered and not acked bound what is
-gathered. Not here: when acks are sent (../ack_sender.py), which messages were handed out and acked (repeats.py).
+A consumer is a handle (attached), or a queue's name and life (pulled). Messages that were delivered and not acked bound
+what is gathered. Not here: when acks are sent (../ack_sender.py), which messages were handed out (repeats.py).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shoal.core.offset_ranges import Ranges, without_range
 from shoal.limits import ACK_BYTES_MAX, ACK_HANDLES_MAX
 from shoal_contract.wire import slice_pb2 as wire
 
-AckConsumer = int | bytes
+
+class PulledLife(NamedTuple):
+    """Names a queue, and the life of its part of which messages were pulled; 0: the slice, of an older version, does
+    not tell it."""
+
+    queue: bytes
+    life: int
+
+
+AckConsumer = int | PulledLife
+LIFE_BYTES: Final = 8
+"""Bytes of a life on the wire."""
+LIFE_OVER: Final = (1 << 64) - 1
+"""No queue has this life: it stands for one that ended."""
 
 
 class Acked(NamedTuple):
@@ -114,7 +127,7 @@ def _size_bytes(block: Acked) -> int:
 
 
 def _consumer_bytes(consumer: AckConsumer) -> int:
-    return 5 if isinstance(consumer, int) else len(consumer) + 4
+    return 5 if isinstance(consumer, int) else len(consumer.queue) + 4 + LIFE_BYTES
 
 
 def to_wire(block: Acked) -> wire.Ack:
@@ -123,8 +136,11 @@ def to_wire(block: Acked) -> wire.Ack:
     ack.low = block.first
     if isinstance(block.consumers[0], int):
         ack.handles.extend(block.consumers)  # type: ignore[arg-type]  # all of one kind
-    else:
-        ack.queues.extend(block.consumers)  # type: ignore[arg-type]
+        return ack
+    parts: Sequence[PulledLife] = block.consumers  # type: ignore[assignment]
+    ack.queues.extend(part.queue for part in parts)
+    if any(part.life for part in parts):
+        ack.lives.extend(part.life for part in parts)
     return ack
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from shoal.core.acks import LIFE_BYTES
 from shoal.core.gather import ChangeFrame
 from shoal.core.requests import Columns, Request
 from shoal.core.waiters import Waiter, fail_waiter
@@ -15,13 +16,15 @@ from shoal_contract.wire import slice_pb2 as wire
 
 
 class AckRequest(Request):
-    """Acks offsets first <= offset < end of a key for a queue, as a part of a change. No call waits for it alone."""
+    """Acks offsets first <= offset < end of a key for a queue, as a part of a change. No call waits for it alone.
+    `life`: the queue's, of which they are; 0: whichever it has."""
 
-    __slots__ = ("_end", "_first", "_key", "_queue")
+    __slots__ = ("_end", "_first", "_key", "_life", "_queue")
     verb = "ack"
 
-    def __init__(self, queue: bytes, key: bytes, first: int, end: int, deadline: float) -> None:
-        super().__init__((AckRequest,), 1, len(queue) + len(key) + 16, deadline)
+    def __init__(self, queue: bytes, key: bytes, first: int, end: int, deadline: float, life: int = 0) -> None:
+        super().__init__((AckRequest, life != 0), 1, len(queue) + len(key) + 16 + LIFE_BYTES, deadline)
+        self._life = life
         self._queue = queue
         self._key = key
         self._first = first
@@ -33,10 +36,12 @@ class AckRequest(Request):
 
     def begin(self, step: wire.Step) -> Columns:
         step.acks.SetInParent()
-        return step.acks.queues, step.acks.keys, step.acks.lows, step.acks.tos
+        acks = step.acks
+        return acks.queues, acks.keys, acks.lows, acks.tos, *((acks.lives,) if self._life else ())
 
     def put(self, columns: Columns) -> None:
-        for column, value in zip(columns, (self._queue, self._key, self._first, self._end), strict=True):
+        values = self._queue, self._key, self._first, self._end, *((self._life,) if self._life else ())
+        for column, value in zip(columns, values, strict=True):
             column.append(value)
 
     def done(self, outcome: wire.StepOutcome, position: int, consumed: Iterator[int]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from shoal_contract.errors import Conflict, NoSuchQueue
 from shoal_contract.names import show
 from shoal_contract.options import QueueOptions
+from shoal_contract.wire import slice_pb2 as wire
 
 
 @dataclass
@@ -87,6 +88,15 @@ class FakeQueues:
         """Returns the life of a queue's part; 0: there is none."""
         found = self.parts.get(queue)
         return found.life if found is not None else 0
+
+    def lives_on(self, queue: bytes, life: int) -> bool:
+        """Returns whether a queue has a part of this life; of any, if `life` is 0."""
+        return queue in self.parts and life in (0, self.parts[queue].life)
+
+    def named(self, ack: wire.Ack) -> list[bytes]:
+        """Returns the queues that an ack names by name; b"": it means another life than the queue has."""
+        pairs = zip(ack.queues, ack.lives or [0] * len(ack.queues), strict=True)
+        return [queue if self.lives_on(queue, life) else b"" for queue, life in pairs]
 
     def _next(self, queue: bytes) -> int:
         if not self.knows_incarnations or not self._is_home(queue):

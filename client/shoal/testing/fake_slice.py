@@ -162,7 +162,7 @@ class FakeSlice:
         """Acks messages, whichever session was given them. Raises NotOwner."""
         self.state.check_owner(*(ack.key for ack in request.acks))
         for ack in request.acks:
-            for queue in ack.queues:
+            for queue in filter(None, self.state.queues.named(ack)):
                 self.state.ack(queue, ack, None)
         self.pump()
         await self.answering.wait()
@@ -239,6 +239,7 @@ class FakeSlice:
                 return answer
             if not pull.peek:
                 answer.pulled.gaps.extend(self.state.gaps(pull.queue))
+            answer.pulled.life = self.state.queues.life_of(pull.queue) if self.tells_lives else 0
             taken = list(self.state.take(pull.queue, session, pull.messages_max, pull.peek, pull.bytes_max))
             answer.pulled.deliveries.extend(_delivery(given, []) for given in taken)
         elif kind == "describe":
@@ -281,7 +282,8 @@ class FakeSlice:
     def _ack(self, session: FakeSession, acks: wire.Acks) -> None:
         """Records acks. As at a real slice, an ack for what this session does not have out changes nothing."""
         for ack in acks.acks:
-            for queue in (*ack.queues, *filter(None, session.queues_of(ack.handles, acks))):
+            named = (*self.state.queues.named(ack), *session.queues_of(ack.handles, acks))
+            for queue in filter(None, named):
                 self.state.ack(queue, ack, session)
 
     def _nack(self, session: FakeSession | None, nacks: wire.Nacks) -> None:
@@ -294,7 +296,7 @@ class FakeSlice:
                 session.nacks_taken = max(session.nacks_taken, nacks.number + named - 1)
         for nack in nacks.messages:
             attached = [] if session is None else session.queues_of(nack.handles, nacks)
-            for queue in (*nack.queues, *filter(None, attached)):
+            for queue in filter(None, (*self.state.queues.named(nack), *attached)):
                 self.state.nack(queue, nack, session, delayed, nacks.unseen)
 
         if nacks.delay_ms:
@@ -316,7 +318,8 @@ class FakeSlice:
 
     def _unacked(self, session: FakeSession, acks: wire.Acks) -> list[int]:
         """Returns the places of what is still unacked; a handle that is not attached counts so."""
-        queues = [(ack, queue) for ack in acks.acks for queue in (*session.queues_of(ack.handles, acks), *ack.queues)]
+        named = self.state.queues.named
+        queues = [(ack, queue) for ack in acks.acks for queue in (*session.queues_of(ack.handles, acks), *named(ack))]
         return [at for at, (ack, queue) in enumerate(queues) if queue is None or self.state.is_unacked(queue, ack)]
 
     def _tell_resets(self) -> None:

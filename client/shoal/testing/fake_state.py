@@ -171,9 +171,10 @@ class FakeState:
             for queue, incarnation in zip(drops.queues, drops.incarnations or [0] * len(drops.queues), strict=True):
                 yield 0, partial(self._drop, queue, incarnation, drops)
         elif step.HasField("acks"):
-            named = zip(step.acks.queues, step.acks.keys, step.acks.lows, step.acks.tos, strict=True)
-            for queue, name, low, to in named:
-                yield 0, partial(self._ack_in_change, queue, name, low, to)
+            lives = step.acks.lives or [0] * len(step.acks.queues)
+            named = zip(step.acks.queues, lives, step.acks.keys, step.acks.lows, step.acks.tos, strict=True)
+            for queue, life, name, low, to in named:
+                yield 0, partial(self._ack_in_change, queue, life, name, low, to)
         elif step.HasField("publishes"):
             published = step.publishes
             for key, chunk in zip(published.keys, published.chunks, strict=True):
@@ -225,9 +226,11 @@ class FakeState:
         self.farewells.change(queue, number, step)
         return [], []
 
-    def _ack_in_change(self, queue: bytes, name: bytes, low: int, to: int) -> tuple[list[int], list[int]]:
+    def _ack_in_change(self, queue: bytes, life: int, name: bytes, low: int, to: int) -> tuple[list[int], list[int]]:
         self.check_owner(name)
         self.queues.check(queue)
+        if not self.queues.lives_on(queue, life):
+            raise Conflict(f"queue {show(queue)} was dropped and declared anew", subject=show(queue))
         key = self.keys.get(name, Key())
         binding = key.bindings.get(queue)
         if binding is not None and to > key.head:

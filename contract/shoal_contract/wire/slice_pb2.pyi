@@ -615,6 +615,7 @@ class TransactionAcks(_message.Message):
     KEYS_FIELD_NUMBER: _builtins.int
     LOWS_FIELD_NUMBER: _builtins.int
     TOS_FIELD_NUMBER: _builtins.int
+    LIVES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     @_builtins.property
@@ -627,6 +628,12 @@ class TransactionAcks(_message.Message):
     def tos(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Above `lows`."""
 
+    @_builtins.property
+    def lives(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Empty, or for each queue the life of which the messages are (Attached.lives, Deliveries.life): Conflict where it has
+        another one now. 0: they are meant in any life.
+        """
+
     def __init__(
         self,
         *,
@@ -634,10 +641,11 @@ class TransactionAcks(_message.Message):
         keys: _abc.Iterable[_builtins.bytes] | None = ...,
         lows: _abc.Iterable[_builtins.int] | None = ...,
         tos: _abc.Iterable[_builtins.int] | None = ...,
+        lives: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "lows", b"lows", "queues", b"queues", "tos", b"tos"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["keys", b"keys", "lives", b"lives", "lows", b"lows", "queues", b"queues", "tos", b"tos"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -849,6 +857,7 @@ class Ack(_message.Message):
     TO_FIELD_NUMBER: _builtins.int
     HANDLES_FIELD_NUMBER: _builtins.int
     QUEUES_FIELD_NUMBER: _builtins.int
+    LIVES_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     low: _builtins.int
     to: _builtins.int
@@ -858,6 +867,12 @@ class Ack(_message.Message):
     def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Instead of handles where the messages were pulled."""
 
+    @_builtins.property
+    def lives(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Empty, or for each of `queues` the life of which the messages are (Deliveries.life): nothing changes where the queue
+        has another one now. 0: they are meant in any life. Parsed, fixed64 takes no more memory than its bytes.
+        """
+
     def __init__(
         self,
         *,
@@ -866,10 +881,11 @@ class Ack(_message.Message):
         to: _builtins.int = ...,
         handles: _abc.Iterable[_builtins.int] | None = ...,
         queues: _abc.Iterable[_builtins.bytes] | None = ...,
+        lives: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["handles", b"handles", "key", b"key", "low", b"low", "queues", b"queues", "to", b"to"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["handles", b"handles", "key", b"key", "lives", b"lives", "low", b"low", "queues", b"queues", "to", b"to"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1218,6 +1234,11 @@ class Deliveries(_message.Message):
 
     DELIVERIES_FIELD_NUMBER: _builtins.int
     GAPS_FIELD_NUMBER: _builtins.int
+    LIFE_FIELD_NUMBER: _builtins.int
+    life: _builtins.int
+    """Which life of the queue these are of, as in Attached; 0: a slice of an older version does not tell. Acks and nacks
+    name it (Ack.lives).
+    """
     @_builtins.property
     def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Delivery]: ...
     @_builtins.property
@@ -1227,10 +1248,11 @@ class Deliveries(_message.Message):
         *,
         deliveries: _abc.Iterable[Global___Delivery] | None = ...,
         gaps: _abc.Iterable[Global___Gap] | None = ...,
+        life: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries", "gaps", b"gaps"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deliveries", b"deliveries", "gaps", b"gaps", "life", b"life"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -26,6 +26,7 @@ from shoal_slice_node.core.limits import (
 from shoal_slice_node.core.rows.detail_row import Detail, count_ranges, decode_detail, detail_key
 from shoal_slice_node.core.rows.key_row import ID, head_of, low_of
 from shoal_slice_node.core.rows.queue_cursor import move_cursor
+from shoal_slice_node.core.rows.queue_row import life_of
 from shoal_slice_node.core.turns import Work
 
 
@@ -115,6 +116,7 @@ def ack(
     state: State,
     name: bytes,
     key: bytes,
+    life: int,
     ranges: Sequence[tuple[int, int]],
     refuse: Callable[[int, ShoalError], None],
     budget: BindingBudget,
@@ -123,13 +125,16 @@ def ack(
     not count, as only the leader knows it: the binding must have every offset still to get. So of two consumers that
     were given the same message one alone can ack it in a change. Returns what this cost, in operations.
 
-    `budget`: what the done ranges of all bindings of the change may still cost. Calls `refuse` with the number of each
-    range that is refused: NoSuchQueue, NotOwner; OutOfRange for offsets that the key has not given yet; Conflict where
-    the queue is not bound or some of it is done; ResourceExhausted.
+    `life`: the queue's, of which they are; 0: whichever it is. `budget`: what the done ranges of all bindings of the
+    change may still cost. Calls `refuse` with the number of each range that is refused: NoSuchQueue, NotOwner;
+    OutOfRange for offsets that the key has not given yet; Conflict where the queue has another life or is not bound, or
+    some of it is done; ResourceExhausted.
     """
     cost = len(ranges)
     try:
         queue = existing_queue(state, name)
+        if life not in (0, life_of(queue.id)):
+            raise _other_life(state, name)
         row = state.tables.key.get(state.owned_name(key))
         if row is not None:
             cost += _spend(state, queue, row[ID], budget)
@@ -227,6 +232,11 @@ def _check_unacked(state: State, name: bytes, key: bytes, detail: Detail, head: 
 def _not_bound(state: State, name: bytes, key: bytes) -> Conflict:
     queue, shown = state.refusals.shown(name), state.refusals.shown(key)
     return Conflict(f"queue {queue} has nothing of key {shown} to get: all is acked, or it is not bound", subject=queue)
+
+
+def _other_life(state: State, name: bytes) -> Conflict:
+    queue = state.refusals.shown(name)
+    return Conflict(f"queue {queue} was dropped and declared anew since the messages were given", subject=queue)
 
 
 def advance(detail: Detail, acks: list[Acked]) -> None:

@@ -37,10 +37,10 @@ REQUEST_SHAPE: Final[Shape] = {
     3: {},
     5: {2: None},
     6: {1: None},
-    7: {1: {4: None}},
+    7: {1: {4: None, 6: None}},
     8: {},
     9: {},
-    10: {1: {4: None}, 4: None},
+    10: {1: {4: None, 6: None}, 4: None},
 }
 """The shape of a SessionRequest: open, attach, detach, acks, pull, describe, nacks. A change is bytes, counted
 elsewhere."""
@@ -177,9 +177,11 @@ def check_nacks(nacks: wire.Nacks, everyone: bool) -> int:
 
 
 def check_ack(ack: wire.Ack) -> int:
-    """Checks an ack. Returns how many names were checked besides the key's. Raises InvalidName."""
+    """Checks an ack. Returns how many names were checked besides the key's. Raises InvalidName, Malformed."""
     check_key(ack.key)
     check_queue_names(ack.queues)
+    if ack.lives and len(ack.lives) != len(ack.queues):
+        raise Malformed(f"ack has {len(ack.queues)} queues but {len(ack.lives)} lives", subject="lives")
     return len(ack.queues)
 
 

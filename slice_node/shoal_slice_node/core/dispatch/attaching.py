@@ -18,13 +18,13 @@ from shoal_slice_node.core.dispatch.ended_handles import EndedHandle
 from shoal_slice_node.core.dispatch.exclusive import Exclusive
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.loading import load_streams
-from shoal_slice_node.core.dispatch.new_part import life_of
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.unsent import split, unsent
 from shoal_slice_node.core.limits import ATTACHMENT_BYTES, ENDED_LOST_MAX, INLINE_STREAMS_MAX
+from shoal_slice_node.core.rows.queue_row import life_of
 
 
 class Begun(NamedTuple):

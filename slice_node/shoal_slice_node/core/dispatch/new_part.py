@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from shoal_slice_node.core.rows.queue_row import life_of
+
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.attachment import Attachment
 
@@ -13,11 +15,6 @@ class NewPart(NamedTuple):
 
     ack_timeout_ms: int
     life: int
-
-
-def life_of(queue_id: bytes) -> int:
-    """Returns the number of a queue's part here, which tells one life of the queue from another."""
-    return int.from_bytes(queue_id, "big")
 
 
 def part_of(attachment: Attachment) -> NewPart:

@@ -41,8 +41,9 @@ from shoal_slice_node.core.limits import (
 from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.read.reading import describe as describe_work
 from shoal_slice_node.core.read.reading import peek
-from shoal_slice_node.core.read.unacked import still_unacked
+from shoal_slice_node.core.read.unacked import parts_named, still_unacked
 from shoal_slice_node.core.rows.key_row import ID
+from shoal_slice_node.core.rows.queue_row import life_of
 from shoal_slice_node.core.turns import Source, Work
 
 _Held = tuple[Attachment, int, int]
@@ -235,8 +236,8 @@ def _named_messages(
     number: int = 0,
 ) -> Work[None]:
     """Checks all acks, or nacks, then stops handles, then settles them, then tells what is unacked. Raises InvalidName,
-    NotOwner, before anything is settled or stopped. `number`: of the first consumer, where the session is to note which
-    were looked at; 0: it is not."""
+    Malformed, NotOwner, before anything is settled or stopped. `number`: of the first consumer, where the session is to
+    note which were looked at; 0: it is not."""
 
     def looked_at(consumers: int) -> None:
         nonlocal number
@@ -272,14 +273,13 @@ def _named_messages(
 
 
 def _own(node: Node, session: Session, ack: wire.Ack, seen: int) -> Iterator[_Held | None]:
-    """Yields what an ack means for this session. None: a handle or queue was looked for, and is not there, or the
-    handle stood for an earlier life when the client made the frame."""
+    """Yields what an ack means for this session. None: a handle or queue was looked for, and is not there, or an
+    earlier life of the queue is meant."""
     low, to, attachments = ack.low, ack.to, session.attachments
     for handle in ack.handles:
         attachment = attachments.get(handle)
         yield None if attachment is None or attachment.resets_before > seen else (attachment, low, to)
-    for queue in ack.queues:
-        queue_id = node.state.tables.queue_by_name.get(queue)
+    for queue_id in parts_named(node.state, ack):
         attachment = None if queue_id is None else session.pullers.get(queue_id)
         yield None if attachment is None else (attachment, low, to)
 
@@ -287,8 +287,7 @@ def _own(node: Node, session: Session, ack: wire.Ack, seen: int) -> Iterator[_He
 def _everyone(node: Node, ack: wire.Ack, key_id: bytes) -> Iterator[_Held | None]:
     """Yields what any session has of these queues: a unary ack names messages, and does not say which session was given
     them. Sessions that have none of them cost nothing."""
-    for queue in ack.queues:
-        queue_id = node.state.tables.queue_by_name.get(queue)
+    for queue_id in parts_named(node.state, ack):
         feed = None if queue_id is None else node.dispatcher.feeds.get(queue_id)
         stream = None if feed is None else feed.streams.get(key_id)
         held = [] if stream is None else stream.held(ack.low, ack.to)
@@ -316,7 +315,7 @@ def pull(
         feed = node.dispatcher.feeds.get(queue_id)
         if feed is not None and feed.exclusive is not None and not request.peek:
             check_not_held(feed, session)
-        answer = wire.Answer(pulled=wire.Deliveries())
+        answer = wire.Answer(pulled=wire.Deliveries(life=life_of(queue_id)))
         found: Sequence[wire.Delivery | Parcel] = ()
         if request.peek:
             found = yield from peek(node.state, queue_id, messages, body_bytes, node.dispatcher.expiry_clock_ms)

@@ -7,6 +7,7 @@ A client asks it for acks whose stream was lost before the answer. Belongs here:
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.lookups import done_of
@@ -17,6 +18,7 @@ from shoal_slice_node.core.limits import ACKED_PER_STEP, BINDING_READ_COST, DONE
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.detail_row import cursor_and_end, detail_key
 from shoal_slice_node.core.rows.key_row import ID, head_of, low_of
+from shoal_slice_node.core.rows.queue_row import life_of
 from shoal_slice_node.core.turns import Work
 
 _NO_QUEUE = b""
@@ -53,8 +55,16 @@ def _queues(state: State, session: Session, ack: wire.Ack, seen: int) -> Iterato
             yield attachment.feed.queue_id if attachment.resets_before <= seen else _NO_QUEUE
         else:
             yield _NO_QUEUE if handle in session.awaited else None
-    for queue in ack.queues:
-        yield state.tables.queue_by_name.get(queue) or _NO_QUEUE
+    for queue_id in parts_named(state, ack):
+        yield queue_id or _NO_QUEUE
+
+
+def parts_named(state: State, ack: wire.Ack) -> Iterator[bytes | None]:
+    """Yields for each queue that an ack names by its name the id of the part that is meant. None: the queue has none,
+    or is in another life now."""
+    for queue, life in zip(ack.queues, ack.lives or repeat(0), strict=False):  # Lengths are checked (check_ack).
+        queue_id = state.tables.queue_by_name.get(queue)
+        yield None if queue_id is None or life not in (0, life_of(queue_id)) else queue_id
 
 
 def _look(

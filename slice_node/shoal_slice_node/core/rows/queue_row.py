@@ -35,6 +35,11 @@ _FORMS = {0: "", 4: "I", 8: "Q", CURSORS | 4: "I", CURSORS | 8: "Q"}
 FORMS_WITH_CURSORS = frozenset((CURSORS | 4, CURSORS | 8))
 
 
+def life_of(queue_id: bytes) -> int:
+    """Returns the number of a queue's part here, which tells one life of the queue from another."""
+    return int.from_bytes(queue_id, "big")
+
+
 def name_of(row: bytes) -> bytes:
     """Returns the queue's name, from its row of table `queue`."""
     return row[HEADER.size : HEADER.size + row[1]]

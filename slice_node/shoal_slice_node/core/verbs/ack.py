@@ -29,9 +29,11 @@ _DETAIL_COST: Final = DONE_RANGES_MAX // DONE_RANGES_PER_COST
 
 
 def _check(number: int, step: wire.TransactionAcks, _: Measures) -> int:
-    operations = bounded(max(len(step.queues), len(step.keys), len(step.lows), len(step.tos)))
+    operations = bounded(max(len(step.queues), len(step.keys), len(step.lows), len(step.tos), len(step.lives)))
     for column, found in (("keys", step.keys), ("lows", step.lows), ("tos", step.tos)):
         same(number, "acks", column, len(found), len(step.queues))
+    if step.lives:
+        same(number, "acks", "lives", len(step.lives), len(step.queues))
     check_queue_names(step.queues)
     check_published(step.keys)
     for low, to in zip(step.lows, step.tos, strict=True):
@@ -55,18 +57,19 @@ def _costs(tables: Tables, names: Iterable[bytes], growing: GrowingNames) -> Ite
 def _apply(change: Change, step: wire.TransactionAcks) -> Work[wire.StepOutcome]:
     """Acks the requests of one binding together, wherever they stand in the step: its done ranges are read and written
     once. What one binding's acks do does not depend on another's; refusals keep the order of the requests."""
-    bindings: dict[tuple[bytes, bytes], list[int]] = {}
-    for number, binding in enumerate(zip(step.queues, step.keys, strict=True)):
+    bindings: dict[tuple[bytes, bytes, int], list[int]] = {}
+    lives = step.lives or [0] * len(step.queues)
+    for number, binding in enumerate(zip(step.queues, step.keys, lives, strict=True)):
         bindings.setdefault(binding, []).append(number)
     refused: list[tuple[int, ShoalError]] = []
     looked_at = 0
-    for (queue, key), numbers in bindings.items():
+    for (queue, key, life), numbers in bindings.items():
         ranges = [(step.lows[number], step.tos[number]) for number in numbers]
 
         def refuse(place: int, error: ShoalError, numbers: list[int] = numbers) -> None:
             refused.append((numbers[place], error))
 
-        looked_at += yield from ack(change.state, queue, key, ranges, refuse, change.acking)
+        looked_at += yield from ack(change.state, queue, key, life, ranges, refuse, change.acking)
         if looked_at >= APPLIED_PER_STEP:
             looked_at = 0
             yield
@@ -84,7 +87,7 @@ ACK: Final = Verb(
     _check,
     _apply,
     _columns,
-    {3: None, 4: None},
+    {3: None, 4: None, 5: None},
     price=Price(CHANGE_ACKS_PRICE_MAX, _costs),
     atomic=True,
     frees=True,
