@@ -12,6 +12,7 @@ from shoal_contract.limits import PARTITIONS_DEFAULT
 from shoal_contract.names import direct_key
 from shoal_contract.partition_hash import partition_of
 
+WAIT_S = 60
 _TAKEN: set[int] = set()
 """The partitions of names that `fresh` made in this process."""
 
@@ -37,8 +38,16 @@ def _partitions(name: str) -> set[int]:
 
 async def take(messages: AsyncIterator[shoal.Message], count: int) -> list[shoal.Message]:
     """The next messages of an inbox."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(WAIT_S):
         return [await anext(messages) for _ in range(count)]
+
+
+async def take_anew(inbox: shoal.Inbox, count: int) -> list[shoal.Message]:
+    """The next messages of a queue's second life. That the first one ended may be told before."""
+    try:
+        return await take(inbox, 1) + await take(inbox, count - 1)
+    except shoal.NoSuchQueue:
+        return await take(inbox, count)
 
 
 async def until(condition: Callable[[], bool], wait_s: float = 10) -> None:

@@ -3,39 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
 import shoal
-from shoal import held_back
-from shoal.attachments import Attachments
-from shoal.gaps import GapNews
-from shoal.held_back import HeldBack
 from shoal.messages import Delivery
-from shoal.testing.fake_state import Binding
-from shoal_contract.chunk import encode_chunk
-from shoal_contract.limits import FIRST_OFFSET
 from shoal_contract.options import DURABLE
 from shoal_contract.wire import slice_pb2 as wire
-from tests.client.calls import bound, until
+from tests.client.calls import WAIT_S, bound, take, take_anew, until
 from tests.client.fake_cluster import FakeCluster
-
-WAIT_S = 60
-
-
-async def take(inbox: shoal.Inbox, count: int) -> list[shoal.Message]:
-    async with asyncio.timeout(WAIT_S):
-        return [await anext(inbox) for _ in range(count)]
-
-
-async def take_anew(inbox: shoal.Inbox, count: int) -> list[shoal.Message]:
-    """Takes messages of a queue's second life. That the first one ended may be told before."""
-    async with asyncio.timeout(WAIT_S):
-        try:
-            return [await anext(inbox)] + await take(inbox, count - 1)
-        except shoal.NoSuchQueue:
-            return await take(inbox, count)
 
 
 async def second_life(broker: shoal.Broker, queue: str, key: str) -> None:
@@ -319,105 +295,3 @@ async def test_an_ack_without_effect_says_so(cluster: FakeCluster) -> None:
         await pulled.ack()
     with pytest.raises(shoal.Unavailable, match=r"call shoal\.connect\(\.\.\.\) again"):
         await broker.__aenter__()
-
-
-@pytest.mark.parametrize("acked", [False, True])
-async def test_a_second_life_begins_anew_where_too_much_comes_before_its_answer(
-    cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch, acked: bool
-) -> None:
-    """Past the bound of what is held back, its messages were taken for repeats of the first life, and dropped: they
-    came once the session ended."""
-    monkeypatch.setattr(held_back, "INBOX_BYTES_MAX", 0)
-    queue, key = await bound(fake_broker, cluster)
-    slice_ = cluster.slices["s01"]
-    await fake_broker.publish_many(key, [b"1", b"2"])
-    async with fake_broker.consume(queue) as inbox:
-        first = await take(inbox, 2)
-        slice_.late_attached = True
-        if acked:
-            slice_.ignored = {"acks"}
-            inbox.ack(*first)
-            await until(lambda: any(frame.HasField("acks") for frame in slice_.frames))
-            slice_.ignored = set()
-        slice_.cut()
-        slice_.state.queues.drop(queue.encode(), 0)
-        slice_.state.queues.declare(queue.encode(), DURABLE, 0)
-        slice_.state.take_dropped()
-        slice_.state.keys[key.encode()].bindings[queue.encode()] = Binding(FIRST_OFFSET)
-        second = await take_anew(inbox, 2)
-        assert [message.body for message in second] == [b"1", b"2"]
-        inbox.ack(*second)
-        if acked:
-            with pytest.raises(shoal.Unavailable, match="lost with a connection"):
-                await inbox.flush()
-        await inbox.flush()
-        assert (await fake_broker.describe(queue)).messages == 0
-
-
-@pytest.mark.parametrize("stream_lost", [False, True])
-async def test_the_same_life_goes_on_where_too_much_comes_before_its_answer(
-    cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch, stream_lost: bool
-) -> None:
-    """What the program has comes again, as it is not known whether it is the same; acks of it count from then on, also
-    after another lost stream."""
-    monkeypatch.setattr(held_back, "INBOX_BYTES_MAX", 0)
-    queue, key = await bound(fake_broker, cluster)
-    slice_ = cluster.slices["s01"]
-    await fake_broker.publish_many(key, [b"1", b"2"])
-    async with fake_broker.consume(queue) as inbox:
-        await take(inbox, 2)
-        slice_.late_attached = True
-        slice_.cut()
-        again = await take(inbox, 2)
-        assert [message.body for message in again] == [b"1", b"2"]
-        await until(lambda: inbox._slices["s01"].attachments.complete)
-        if stream_lost:
-            slice_.late_attached = False
-            slice_.cut()
-            await until(lambda: not inbox._slices["s01"].attachments.complete)
-            await until(lambda: inbox._slices["s01"].attachments.complete)
-        inbox.ack(*again)
-        await inbox.flush()
-        await fake_broker.publish(key, b"3")
-        assert [message.body for message in await take(inbox, 1)] == [b"3"]
-        assert (await fake_broker.describe(queue)).messages == 1
-
-
-async def test_what_was_held_back_of_a_life_goes_with_it(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
-    """A slice delivers before it answers the attach, and the queue is dropped between the two."""
-    slice_ = cluster.slices["s01"]
-    queue, key = await bound(fake_broker, cluster)
-    async with fake_broker.consume(queue) as inbox:
-        handle, session = inbox._handles[queue.encode()], inbox._slices["s01"].session
-        slice_.ignored, seen = {"attach"}, len(slice_.frames)
-        slice_.cut()
-        await until(lambda: any(frame.HasField("attach") for frame in slice_.frames[seen:]))
-        asked = next(frame for frame in slice_.frames[seen:] if frame.HasField("attach"))
-        outbox = next(one for one in slice_._sessions if one.producer == session._open.producer).outbox
-        outbox.put_nowait(wire.SessionResponse(deliveries=[delivery(key, 1, handle)]))
-        outbox.put_nowait(wire.SessionResponse(resets=[handle]))
-        told = wire.Attached(absent=[handle], lives=[0], tells_nacks_taken=True)
-        outbox.put_nowait(wire.SessionResponse(answers=[wire.Answer(sequence=asked.sequence, attached=told)]))
-        await until(lambda: inbox._slices["s01"].attachments.has(handle))
-        with pytest.raises(shoal.NoSuchQueue, match=queue):
-            await inbox.get(timeout=WAIT_S)
-        slice_.ignored = set()
-
-
-def test_what_is_held_back_for_several_queues_stays_for_those_that_live_on() -> None:
-    nothing: Any = lambda *told: None  # noqa: E731
-    attachments = Attachments("s01", {1: b"q", 2: b"r"}, wire.Attach(), *(nothing,) * 5)
-    attachments.unconfirmed = {1, 2}
-    held = HeldBack(attachments)
-    gap = GapNews(wire.Gap(key=b"k", first=3, to=4, handles=[1]), {1: b"q"})
-    assert held.passed([delivery("k", 1, 1, 2), delivery("k", 2, 1), gap]) == []
-    held.lives_ended([1])
-    attachments.unconfirmed = set()
-    common, told = held.passed([])
-    assert isinstance(common, wire.Delivery) and (common.low, list(common.handles)) == (1, [2])
-    assert told is gap, "it is told all the same"
-
-
-def delivery(key: str, offset: int, *handles: int) -> wire.Delivery:
-    chunk = encode_chunk([b"of the first life"])
-    return wire.Delivery(key=key.encode(), first=offset, low=offset, to=offset + 1, chunk=chunk, handles=handles)
