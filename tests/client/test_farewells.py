@@ -123,7 +123,8 @@ async def test_describe_says_where_it_goes_and_when(broker: shoal.Broker) -> Non
 
 async def test_many_at_once_share_frames_and_all_come(broker: shoal.Broker) -> None:
     reader, (key, *_) = await rooms(broker)
-    queues = [fresh("queue") for _ in range(500)]
+    stem = fresh("queue")
+    queues = [f"{stem}-{number}" for number in range(500)]  # Their own keys are not used, so `fresh` need not know.
     await broker.declare(queues)
     async with broker.consume(reader, window_messages=1000) as heard:
         async with broker.consume(queues):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 
@@ -11,10 +12,12 @@ import shoal
 from shoal import Broker
 from tests.client.calls import fresh, take
 
+_NUMBERS = count()
+
 
 def tagged(tag: str, word: str) -> str:
-    """A name that lies with all others of the tag."""
-    return f"{{{tag}}}{fresh(word)}"
+    """A new name that lies with all others of the tag. Not by `fresh`, which would take other partitions for it."""
+    return f"{{{tag}}}{word}-{next(_NUMBERS)}"
 
 
 async def elsewhere(broker: Broker, slice_name: str, word: str) -> str:
