@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import islice, takewhile
+from typing import Final
 
 from shoal.core.frames import DetachFrame, Frame
 from shoal.core.refusals import deadline_exceeded
@@ -14,6 +15,9 @@ from shoal_contract.errors import OutcomeUnknown, ResourceExhausted, ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 
 _log = logging.getLogger("shoal")
+
+_UNKNOWN: Final = -1
+"""The life of a part that delivered something, where the slice has not told which one it was."""
 
 
 class AttachFrame(Frame):
@@ -100,6 +104,8 @@ class Attachments:
         """Handles that the slice has no room for now; their attach is sent again."""
         self._lives: dict[int, int] = {}
         """Handle -> life of its queue's part here, as the slice told last; 0: there was no part, or its life ended."""
+        self._delivered: set[int] = set()
+        """Handles without a life for which messages came on this stream before the answer to their attach."""
         self._early: dict[int, int] = {}
         """The lives of parts that came before the answer to the attach, which may say that there was none."""
         self._ended_early: set[int] = set()
@@ -123,11 +129,13 @@ class Attachments:
         self._early = {}
         self._ended_early = set()
         self._presumed = set()
+        self._delivered = set()
         return [AttachFrame(self, self._detaches) for _ in range(0, len(self._queues), ATTACH_QUEUES_MAX)]
 
     def end_stream(self) -> None:
         """Ends a lost stream: nothing is attached any more."""
         self._open = False
+        self._never_told(self._delivered)
         self._unanswered = set(self._queues)
         self.changed.set()
 
@@ -156,8 +164,9 @@ class Attachments:
         """Leaves out of the attaches to come what leaves the inbox, and is detached a little later. Nothing waits for
         these any more."""
         for handle in handles:
-            if handle in self._unsent:
-                del self._unsent[handle]
+            if handle in self._unsent or handle in self._no_room:
+                self._unsent.pop(handle, None)
+                self._no_room.pop(handle, None)
                 self._unanswered.discard(handle)
         self.changed.set()
 
@@ -168,7 +177,14 @@ class Attachments:
             self._no_room.pop(handle, None)
             self._lives.pop(handle, None)
             self._early.pop(handle, None)
-        for left in (self._unanswered, self.absent, self.unconfirmed, self._ended_early, self._presumed):
+        for left in (
+            self._unanswered,
+            self.absent,
+            self.unconfirmed,
+            self._ended_early,
+            self._presumed,
+            self._delivered,
+        ):
             left.difference_update(handles)
         answers: list[asyncio.Future[wire.Answer]] = []
         for start in range(0, len(handles) if self._open else 0, ATTACH_QUEUES_MAX):
@@ -200,7 +216,7 @@ class Attachments:
         if len(answer.lives) == len(handles):  # A slice of an older version sends no lives.
             pairs = zip(handles, answer.lives, strict=True)
             self._learn(handles, [self._told_early(handle) or life for handle, life in pairs])
-        for done in (self._ended_early, self._presumed):
+        for done in (self._ended_early, self._presumed, self._delivered):
             done.difference_update(handles)
         self.learn_ack_timeouts(handles, answer.ack_timeouts_ms or [0] * len(handles))
         self.changed.set()
@@ -228,6 +244,7 @@ class Attachments:
         unknown, the stream is lost, and the next stream attaches these."""
         self._forget_early(handles)
         self._ended_early.difference_update(handles)
+        self._never_told(self._delivered.intersection(handles))
         if isinstance(error, ResourceExhausted):
             if not self._no_room:
                 _log.warning("slice %s attaches no more queues now, and is asked again: %s", self._slice_name, error)
@@ -256,7 +273,20 @@ class Attachments:
 
     def life_of(self, handle: int) -> int:
         """Returns the life of a handle's queue here; 0: it has no part, or the slice has not told it."""
-        return self._lives.get(handle, 0)
+        return max(0, self._lives.get(handle, 0))
+
+    def delivering(self, handles: Iterable[int]) -> None:
+        """Notes that messages came for these handles. It need be called only while not `complete`."""
+        for handle in handles:
+            if handle in self._unanswered and handle not in self._lives:
+                self._delivered.add(handle)
+
+    def _never_told(self, handles: Iterable[int]) -> None:
+        """Notes that no answer will tell the lives whose messages these handles have got."""
+        for handle in list(handles):
+            self._delivered.discard(handle)
+            if handle in self._queues:
+                self._lives.setdefault(handle, _UNKNOWN)
 
     def without_part(self, handles: Iterable[int]) -> list[int]:
         """Returns those whose queue had a part here and has none now, as far as the slice told."""
@@ -281,18 +311,21 @@ class Attachments:
         )
         self.unconfirmed.difference_update(handles)
         self._presumed.update(handles)
+        self._lives.update(dict.fromkeys((handle for handle in handles if handle in self._queues), _UNKNOWN))
         self._on_lives_ended([handle for handle in handles if handle in self._queues], [])
 
     def _learn(self, handles: Sequence[int], lives: Iterable[int]) -> None:
         """Records the lives. Reports handles whose queue has another life now, or may have had one meanwhile: they
-        have seen nothing of it. Not those for which that was presumed, or that were told of the end before."""
+        have seen nothing of it. Not those that were presumed to have ended and have a part, nor those without a part
+        that were told of the end before."""
         ended, dropped = [], []
         for handle, life in zip(handles, lives, strict=True):
             if handle in self._queues:
                 before = self._lives.get(handle)
                 self._lives[handle] = life
+                goes_on = life != 0 and life == before
                 known = self._presumed if life else self._ended_early
-                if before is not None and not before == life != 0 and handle not in known:
+                if before is not None and not goes_on and handle not in known:
                     ended.append(handle)
                     if before:
                         dropped.append(handle)
@@ -315,7 +348,7 @@ class Attachments:
 
     def _attach_again(self) -> None:
         no_room, self._no_room = list(self._no_room), {}
-        handles = [handle for handle in no_room if handle in self._unanswered]
+        handles = [handle for handle in no_room if handle in self._unanswered and handle in self._queues]
         self.attach(handles)
         if self._open:
             self._on_attached_again(handles)

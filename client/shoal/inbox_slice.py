@@ -120,6 +120,8 @@ class InboxSlice(Consumer):
 
     def take_out(self, queues: Mapping[int, bytes]) -> None:
         """Stops handles that left the inbox, with their queues. `detach`, or `leave`, is to follow."""
+        if self.repeats is not None:  # Whether these have their queue's former life will not be told any more.
+            self.repeats.forget_doubts({handle for handle in queues if not self.attachments.has(handle)})
         self.attachments.give_up(queues)
         self._stopped.leaving.update(queues)
         self.stop(list(queues))
@@ -252,6 +254,8 @@ class InboxSlice(Consumer):
         if self._dropped.handles:
             # A delivery to a part that ended is of another life.
             self._dropped.exist(self.session.slice_name, self.attachments.without_part(handles))
+        if not self.attachments.complete:
+            self.attachments.delivering(handles)
         low: int = item.low
         ranges, acked = self.rule.came(item.key, low, item.to, handles)
         if acked:
@@ -317,8 +321,11 @@ class InboxSlice(Consumer):
             self.rule.acked(key, first, end, handles)
             self.acks.add(key, first, end, handles)
             return
+        unconfirmed = self.attachments.unconfirmed
         for low, high, same in self.rule.acked_of_before(key, first, end, handles):
-            if self._era.stream:
+            if unconfirmed:  # It may be of another life by now: it comes again, if it is not.
+                same = [handle for handle in same if handle not in unconfirmed]
+            if self._era.stream and same:
                 self.acks.add(key, low, high, same)
 
     def nack(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int], delay_ms: int) -> None:

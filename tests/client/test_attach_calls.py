@@ -359,3 +359,65 @@ def test_an_answer_without_a_part_behind_the_reset_is_no_other_end() -> None:
     attachments.lives_ended([1])
     attachments.answered([1], wire.Attached(absent=[1], lives=[0]))
     assert ended == [[1]]
+
+
+@pytest.mark.parametrize("lost_by", ["the stream's end", "a refusal"])
+@pytest.mark.parametrize("life", [0, 7])
+async def test_what_a_first_attach_delivers_before_its_answer_is_of_a_life_that_ends_with_it(
+    lost_by: str, life: int
+) -> None:
+    """No answer tells which life it was: the next one may be another."""
+    ended: list[list[int]] = []
+    attachments = attachments_of_one(ended)
+    attachments.begin_stream()
+    attachments.delivering([1])
+    if lost_by == "a refusal":
+        attachments.refused([1], ResourceExhausted("no room", subject="room", limit=1, value=2))
+        attachments.attach([1])
+    else:
+        attachments.end_stream()
+        attachments.begin_stream()
+    assert attachments.unconfirmed == {1} and attachments.life_of(1) == 0, "it is held back until the answer"
+    attachments.answered([1], wire.Attached(absent=[] if life else [1], lives=[life]))
+    assert ended == [[1]] and attachments.life_of(1) == life
+
+
+def test_what_a_first_attach_delivers_before_its_answer_is_of_the_life_that_this_tells() -> None:
+    ended: list[list[int]] = []
+    attachments = attachments_of_one(ended)
+    attachments.begin_stream()
+    attachments.delivering([1])
+    attachments.answered([1], wire.Attached(lives=[7]))
+    attachments.end_stream()
+    attachments.begin_stream()
+    attachments.answered([1], wire.Attached(lives=[7]))
+    assert ended == []
+
+
+async def test_a_queue_without_room_that_leaves_is_not_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is detached a little later: until then it has no name any more."""
+    queues = {1: b"q", 2: b"r"}
+    nothing: Any = lambda *told: None  # noqa: E731
+    attachments = Attachments("s01", queues, wire.Attach(), *(nothing,) * 5)
+    (frame,) = attachments.begin_stream()
+    asked = wire.SessionRequest()
+    assert frame.fill(asked)
+    frame.failed(ResourceExhausted("no room", subject="room", limit=1, value=2))
+    attachments.give_up([2])
+    del queues[2]
+    attachments._attach_again()
+    again = wire.Attach()
+    assert attachments.fill(again, 0) == [1] and list(again.queues) == [b"q"]
+
+
+def test_lives_that_are_presumed_to_have_ended_are_not_told_as_lives() -> None:
+    """A transaction would say them of messages of the present life."""
+    attachments = attachments_of_one([])
+    attachments.begin_stream()
+    attachments.answered([1], wire.Attached(lives=[7]))
+    attachments.end_stream()
+    attachments.begin_stream()
+    attachments.presume_ended([1])
+    assert attachments.life_of(1) == 0
+    attachments.answered([1], wire.Attached(lives=[8]))
+    assert attachments.life_of(1) == 8

@@ -187,3 +187,17 @@ async def test_a_queue_that_was_declared_anew_while_another_session_had_it_at_a_
         old.ack(*again)
         await old.flush()
     assert (await fake_broker.describe(queue)).messages == 0
+
+
+async def test_a_pull_is_refused_while_another_session_consumes_the_queue(
+    broker: shoal.Broker, other: shoal.Broker
+) -> None:
+    queue, key = fresh("queue"), fresh("key")
+    await broker.declare(queue, QueueOptions(exclusive="oldest"))
+    await broker.bind(queue, key)
+    await broker.publish(key, b"x")
+    async with broker.consume(queue):
+        with pytest.raises(shoal.Conflict, match="is exclusive: another session"):
+            await other.pull(queue, 1)
+        with pytest.raises(shoal.Conflict, match="is exclusive"):
+            await shoal.Leases(other).pull(queue, 1, lease_ms=1000)

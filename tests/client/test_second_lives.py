@@ -295,3 +295,31 @@ async def test_an_ack_without_effect_says_so(cluster: FakeCluster) -> None:
         await pulled.ack()
     with pytest.raises(shoal.Unavailable, match=r"call shoal\.connect\(\.\.\.\) again"):
         await broker.__aenter__()
+
+
+@pytest.mark.parametrize("drop_repeats", [True, False])
+async def test_nothing_is_said_of_a_queue_whose_life_is_not_known(
+    cluster: FakeCluster, fake_broker: shoal.Broker, drop_repeats: bool
+) -> None:
+    """Acks of what came before, and doubts of a queue that leaves, would end messages of a life that began while the
+    stream was lost."""
+    slice_ = cluster.slices["s01"]
+    queue, key = await bound(fake_broker, cluster)
+    await fake_broker.publish_many(key, [b"1", b"2"])
+    async with fake_broker.consume(queue, drop_repeats=drop_repeats) as inbox:
+        first, second = await take(inbox, 2)
+        at_slice = inbox._slices["s01"]
+        slice_.ignored = {"acks"}
+        inbox.ack(first)
+        await until(lambda: any(frame.HasField("acks") for frame in slice_.frames))
+        slice_.ignored, seen = {"attach"}, len(slice_.frames)
+        slice_.cut()
+        await until(lambda: any(frame.HasField("attach") for frame in slice_.frames[seen:]))
+        await second_life(fake_broker, queue, key)
+        inbox.ack(second)
+        assert not at_slice.acks
+        if at_slice.repeats is not None:
+            assert at_slice.repeats.in_doubt
+            at_slice.take_out({inbox._handles[queue.encode()]: queue.encode()})
+            assert not at_slice.repeats.in_doubt
+        slice_.ignored = set()

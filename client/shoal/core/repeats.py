@@ -98,6 +98,10 @@ class Repeats:
     def lose_doubts(self, handles: Container[int]) -> None:
         """Takes what is in doubt of handles for forgotten: whether they have their queue's former life is not known."""
         self._doubts_forgotten += sum(count(ranges) for (_, one), ranges in self._doubt.items() if one in handles)
+        self.forget_doubts(handles)
+
+    def forget_doubts(self, handles: Container[int]) -> None:
+        """Forgets what is in doubt of handles that leave the inbox."""
         self._doubt = {pair: ranges for pair, ranges in self._doubt.items() if pair[1] not in handles}
 
     def take_forgotten(self) -> int:

@@ -45,9 +45,9 @@ class FakeCluster:
     It does what a real one does for: declare, drop, bind, unbind, publish, send, consume, ack, pull, peek, purge,
     describe, configure, farewell, nack, transactions and watches. It keeps everything for ever, in memory only:
     transient queues too. It has no `window_bytes`, and of the administration only figures and
-    lists of queues. Delayed publishes wait for `publish_due`, the end of a `ttl` for `expire`. `slices`: slice -> its
-    fake, which a test may cut, silence, or let go away. `seen[slice]`: the map as that slice sees it; a test may let
-    it lag behind.
+    lists of queues. It has no clock: `Ago` is the earliest message, and `oldest_ms` is 0. Delayed publishes wait for
+    `publish_due`, the end of a `ttl` for `expire`. `slices`: slice -> its fake, which a test may cut, silence, or let
+    go away. `seen[slice]`: the map as that slice sees it; a test may let it lag behind.
     """
 
     def __init__(self, slices: Iterable[str] = ("s01", "s02", "s03")) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
+from shoal.core.refusals import no_such_queue
+from shoal.testing.fake_queues import FakeQueues
+from shoal_contract.errors import Conflict, ShoalError
+from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 
 
@@ -41,3 +45,13 @@ class FakeSession:
         earlier life when the client made the frame."""
         seen = frame.resets_seen if frame.HasField("resets_seen") else self._resets
         return [b"" if self._resets_before.get(handle, 0) > seen else self.queues.get(handle) for handle in handles]
+
+
+def refused_pull(queues: FakeQueues, queue: bytes, others: Iterable[FakeSession]) -> ShoalError | None:
+    """Returns why a pull is refused: there is no such queue, or it is exclusive, and one of the other sessions consumes
+    it."""
+    if queue not in queues:
+        return no_such_queue(queue)
+    if queues.parts[queue].options.exclusive != "none" and any(queue in other.queues.values() for other in others):
+        return Conflict(f"queue {show(queue)} is exclusive: another session consumes it", subject=show(queue))
+    return None

@@ -11,9 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from os import urandom
 from typing import Any
 
-from shoal.core.refusals import no_such_queue
 from shoal.testing.fake_admin import FakeAdmin
-from shoal.testing.fake_session import FakeSession
+from shoal.testing.fake_session import FakeSession, refused_pull
 from shoal.testing.fake_state import FakeState, refused_first
 from shoal.testing.fake_watch import FakeWatches
 from shoal_contract.chunk import parse_chunk
@@ -147,10 +146,8 @@ class FakeSlice:
     async def Pull(self, request: wire.PullRequest, context: object) -> wire.PullResponse:  # noqa: N802 - gRPC's name
         """Takes messages for a lease. Raises NoSuchQueue; Conflict for an exclusive queue that a session consumes."""
         pull, lease = request.pull, object()
-        self.state.queues.check(pull.queue)
-        if self.state.queues.parts[pull.queue].options.exclusive != "none" and self.state.used(pull.queue):
-            shown = show(pull.queue)
-            raise Conflict(f"queue {shown} is exclusive: a session consumes it", subject=shown)
+        if refused := refused_pull(self.state.queues, pull.queue, self._sessions):
+            raise refused
         gaps = [] if pull.peek else list(self.state.gaps(pull.queue))
         taken = list(self.state.take(pull.queue, lease, pull.messages_max or 1, pull.peek, pull.bytes_max))
         if not pull.peek:
@@ -242,8 +239,10 @@ class FakeSlice:
             self._nack(session, request.nacks)
         elif kind == "pull":
             pull = request.pull
-            if pull.queue not in self.state.queues:
-                answer.error.CopyFrom(no_such_queue(pull.queue).to_wire())
+            if refused := refused_pull(
+                self.state.queues, pull.queue, [one for one in self._sessions if one is not session]
+            ):
+                answer.error.CopyFrom(refused.to_wire())
                 return answer
             if not pull.peek:
                 answer.pulled.gaps.extend(self.state.gaps(pull.queue))

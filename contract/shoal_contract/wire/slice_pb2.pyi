@@ -1022,7 +1022,9 @@ class SessionResponse(_message.Message):
     ENDED_FIELD_NUMBER: _builtins.int
     ACK_TIMEOUTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answer]: ...
+    def answers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Answer]:
+        """To be taken in before all else of the response: an attach may be answered with a life that `resets` ends here."""
+
     @_builtins.property
     def deliveries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Delivery]: ...
     @_builtins.property
