@@ -30,8 +30,9 @@ class HeldBack:
         """Returns whether something is held."""
         return bool(self._held)
 
-    def lives_ended(self, handles: Iterable[int]) -> None:
-        """Forgets the deliveries to these handles: the lives that they are of are over. Gaps are told all the same."""
+    def forget(self, handles: Iterable[int]) -> None:
+        """Forgets the deliveries to these handles: the lives that they are of are over, or they come again. Gaps are
+        told all the same."""
         ended = set(handles)
         if not any(isinstance(item, wire.Delivery) and not ended.isdisjoint(item.handles) for item in self._held):
             return

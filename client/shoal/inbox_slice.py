@@ -85,7 +85,7 @@ class InboxSlice(Consumer):
         self.session = routing.inbox_session(slice_name, self, buffer_bytes)
         self.nacks = NackSender(self.session, self._acks_refused, self._resets_seen)
         self._stopped = StoppedHandles(self.nacks)
-        told = (self.refused, self._lives_ended, on_ack_timeouts, self._stopped.attached_again)
+        told = (self.refused, self._lives_ended, on_ack_timeouts, self._attached_again)
         self.attachments = Attachments(slice_name, queues, window, self.session.send, *told)
         self.held = HeldBack(self.attachments)
         self.acks = AckSender(
@@ -220,8 +220,13 @@ class InboxSlice(Consumer):
         leaving = [handle for handle in handles if handle not in self._queues]
         if leaving:
             self.acks.forget(leaving)
-        self.held.lives_ended(handles)
+        self.held.forget(handles)
         self.attachments.lives_ended(handles)
+
+    def _attached_again(self, handles: Sequence[int]) -> None:
+        """Takes in that the slice is asked once more: what it delivered for the attach that it refused comes again."""
+        self.held.forget(handles)
+        self._stopped.attached_again(handles)
 
     def _resets_seen(self) -> int:
         return self.attachments.resets_seen

@@ -13,6 +13,7 @@ from shoal.gaps import GapNews
 from shoal.held_back import HeldBack
 from shoal.testing.fake_state import Binding
 from shoal_contract.chunk import encode_chunk
+from shoal_contract.errors import ResourceExhausted
 from shoal_contract.limits import FIRST_OFFSET
 from shoal_contract.options import DURABLE
 from shoal_contract.wire import slice_pb2 as wire
@@ -110,7 +111,7 @@ def test_what_is_held_back_for_several_queues_stays_for_those_that_live_on() -> 
     held = HeldBack(attachments)
     gap = GapNews(wire.Gap(key=b"k", first=3, to=4, handles=[1]), {1: b"q"})
     assert held.passed([delivery("k", 1, 1, 2), delivery("k", 2, 1), gap]) == []
-    held.lives_ended([1])
+    held.forget([1])
     attachments.unconfirmed = set()
     common, told = held.passed([])
     assert isinstance(common, wire.Delivery) and (common.low, list(common.handles)) == (1, [2])
@@ -120,3 +121,19 @@ def test_what_is_held_back_for_several_queues_stays_for_those_that_live_on() -> 
 def delivery(key: str, offset: int, *handles: int) -> wire.Delivery:
     chunk = encode_chunk([b"of the first life"])
     return wire.Delivery(key=key.encode(), first=offset, low=offset, to=offset + 1, chunk=chunk, handles=handles)
+
+
+async def test_what_a_refused_attach_delivered_is_forgotten_when_it_is_asked_for_again(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    """The slice gives it again, or the queue has another life by then."""
+    queue, key = await bound(fake_broker, cluster)
+    async with fake_broker.consume(queue) as inbox:
+        at_slice, handle = inbox._slices["s01"], inbox._handles[queue.encode()]
+        at_slice.attachments.unconfirmed.add(handle)
+        await at_slice.delivered(wire.SessionResponse(deliveries=[delivery(key, 1, handle)]))
+        assert at_slice.held
+        at_slice.attachments._no_room = {handle: ResourceExhausted("no room", subject="room", limit=1, value=2)}
+        at_slice.attachments._unanswered.add(handle)
+        at_slice.attachments._attach_again()
+        assert not at_slice.held

@@ -297,7 +297,7 @@ def test_doubts_that_are_forgotten_are_counted() -> None:
 
 
 def test_doubts_of_queues_that_ended_left_or_were_taken_over_are_none() -> None:
-    for leave in (Repeats.forget, Repeats.taken_over):
+    for leave in (Repeats.forget, Repeats.forget_doubts):
         seen = in_doubt(5)
         leave(seen, [1])
         assert (seen.in_doubt, seen.take_forgotten()) == (False, 0)

@@ -82,8 +82,8 @@ async def test_counts_over_cut_streams(cluster: FakeCluster, fake_broker: Broker
 async def test_a_slice_that_says_nothing_is_named_at_the_deadline(cluster: FakeCluster) -> None:
     async with shoal.connect(cluster.redirectors[0].address, deadline_s=10) as broker:
         await cluster.slices["s03"].stop()
-        with pytest.raises(shoal.DeadlineExceeded, match=r"slice s03 did not answer the watch within 0\.5 s"):
-            async for _ in broker.watch_counts("room", deadline_s=0.5):
+        with pytest.raises(shoal.DeadlineExceeded, match=r"slice s03 did not answer the watch within 3 s"):
+            async for _ in broker.watch_counts("room", deadline_s=3):
                 pass
 
 

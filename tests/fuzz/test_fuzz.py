@@ -1,4 +1,4 @@
-"""Does two thousand runs of the fuzzer: the same ones each time; `make soak` makes others."""
+"""Does a thousand runs of the fuzzer: the same ones each time; `make soak` makes others."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import pytest
 from tests.fuzz.runs import attempt, plan, report
 from tests.fuzz.world import World
 
-RUNS = 2_000
-RUNS_PER_TEST = 200
+RUNS = 1_000
+RUNS_PER_TEST = 100
 
 
 @pytest.mark.parametrize("first", range(0, RUNS, RUNS_PER_TEST))

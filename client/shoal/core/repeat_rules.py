@@ -121,7 +121,7 @@ class DropRepeats:
         self.repeats.forget(handles)
 
     def taken_over(self, handles: Sequence[int]) -> None:
-        self.repeats.taken_over(handles)
+        self.repeats.forget_doubts(set(handles))
 
     def lives_ended(self, handles: Sequence[int]) -> None:
         self.repeats.forget(handles)

@@ -59,8 +59,7 @@ class Repeats:
         self._again: dict[Pair, Ranges] = {}
         """Messages that came again on this stream and were not acked: a part of what was handed out."""
         self._forgotten: list[int] = []
-        """Handles that left, or whose queue's life ended, in the order of these ends; each key removes them when it is
-        used next."""
+        """Handles that left, or whose queue's life ended, in this order; each key removes them when it is used next."""
         self._forgotten_at: dict[int, int] = {}
         """Handle -> its last place in `_forgotten`."""
 
@@ -88,21 +87,15 @@ class Repeats:
         for handle in handles:
             _take(self._doubt, (key, handle), ((first, end),))
 
-    def taken_over(self, handles: Iterable[int]) -> None:
-        """Drops what is in doubt of handles that another session has now: there is no way left to ask or to ack again.
-        They may be attached again: what the program has of them stays a repeat."""
-        gone = set(handles)
-        for pair in [pair for pair in self._doubt if pair[1] in gone]:
-            del self._doubt[pair]
+    def forget_doubts(self, handles: Container[int]) -> None:
+        """Drops what is in doubt of handles that another session has now, or that leave: there is no way left to ask or
+        to ack again. They may be attached again: what the program has of them stays a repeat."""
+        self._doubt = {pair: ranges for pair, ranges in self._doubt.items() if pair[1] not in handles}
 
     def lose_doubts(self, handles: Container[int]) -> None:
         """Takes what is in doubt of handles for forgotten: whether they have their queue's former life is not known."""
         self._doubts_forgotten += sum(count(ranges) for (_, one), ranges in self._doubt.items() if one in handles)
         self.forget_doubts(handles)
-
-    def forget_doubts(self, handles: Container[int]) -> None:
-        """Forgets what is in doubt of handles that leave the inbox."""
-        self._doubt = {pair: ranges for pair, ranges in self._doubt.items() if pair[1] not in handles}
 
     def take_forgotten(self) -> int:
         """Returns how many messages were forgotten while their acks were in doubt, and begins anew at 0."""

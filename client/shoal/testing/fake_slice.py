@@ -239,10 +239,10 @@ class FakeSlice:
             self._nack(session, request.nacks)
         elif kind == "pull":
             pull = request.pull
-            if refused := refused_pull(
+            if no_pull := refused_pull(
                 self.state.queues, pull.queue, [one for one in self._sessions if one is not session]
             ):
-                answer.error.CopyFrom(refused.to_wire())
+                answer.error.CopyFrom(no_pull.to_wire())
                 return answer
             if not pull.peek:
                 answer.pulled.gaps.extend(self.state.gaps(pull.queue))
