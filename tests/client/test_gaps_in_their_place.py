@@ -29,7 +29,9 @@ def part(queues: dict[int, bytes], unconfirmed: set[int]) -> tuple[Any, list[tup
     async def came(item: Any) -> None:
         found.append(("gap", item._gap.first) if isinstance(item, GapNews) else ("message", item.first))
 
-    attachments: Any = SimpleNamespace(unconfirmed=unconfirmed, presume_ended=unconfirmed.difference_update)
+    attachments: Any = SimpleNamespace(
+        unconfirmed=unconfirmed, complete=True, presume_ended=unconfirmed.difference_update
+    )
     made: Any = object.__new__(InboxSlice)
     made.__dict__.update(
         held=HeldBack(attachments),
