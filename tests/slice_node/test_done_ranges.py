@@ -6,13 +6,11 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shoal_contract.errors import ResourceExhausted, from_wire
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
-from shoal_slice_node.core.limits import AWAY_RANGES_MAX
 from tests.fuzz.small_limits import patched
 
-from .core_driver import CoreDriver, bind, declare, every_second, publish, unbind, with_done
+from .core_driver import CoreDriver, bind, declare, publish, unbind
 from .machine_speed import slowness
 from .node_process import NodeProcess
 from .raw_session import RawSession
@@ -129,24 +127,3 @@ def test_an_ack_between_looks_at_others_is_heard() -> None:
         assert feed.passed_over == len(KEYS) - 1
         core.ack(session, counted.key.decode(), 1, 7)
         assert [delivery.key for delivery in core.deliveries(session)] == [counted.key]
-
-
-def test_a_binding_has_as_many_times_away_as_its_bound_allows() -> None:
-    """One more is refused, and changes nothing; after some acks the key can be bound again."""
-    core = CoreDriver()
-    core.change(declare("q", "keeper"), bind("q", "k"), bind("keeper", "k"))
-    core.change(publish("k", *[b""] * (2 * AWAY_RANGES_MAX)))
-    with_done(core, "q", ["k"], every_second(AWAY_RANGES_MAX - 1))
-    core.change(unbind("q", "k"), publish("k", b""), bind("q", "k"), publish("k", b""))
-    core.change(unbind("q", "k"), publish("k", b""))
-    (step,) = core.change(bind("q", "k")).steps
-    error = from_wire(step.refusals[0].error)
-    assert isinstance(error, ResourceExhausted) and error.limit == AWAY_RANGES_MAX, error
-    core.check()
-    session = core.session()
-    core.attach(session, "q", messages=10)
-    assert core.take(session)[0][1] == 1
-    core.ack(session, "k", 1, 2)
-    core.flush()
-    assert not core.change(bind("q", "k")).steps[0].refusals
-    core.check()
