@@ -282,7 +282,7 @@ class OptionsMachine(DeltaMachine):
     def has(self, session: Session, queue: str, handle: int) -> bool:
         held = self.model.queues[queue].values()
         pulls = session is self.puller_session
-        pulled = pulls and any({LEASED, session.number} & set(binding.given.values()) for binding in held)
+        pulled = pulls and any({LEASED, session.number} & binding.holders() for binding in held)
         return pulled or handle in session.attachments
 
     def is_level(self, queue: str, name: str) -> bool:

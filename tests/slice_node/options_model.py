@@ -117,6 +117,7 @@ class OptionsModel(ReferenceModel):
         for bindings in self.queues.values():
             for binding in bindings.values():
                 binding.given.clear()
+                binding.held.clear()
                 binding.resting.clear()
         self.pending.clear()
         self.since.clear()

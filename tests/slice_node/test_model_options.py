@@ -9,6 +9,4 @@ from .options_machine import OptionsMachine
 from .slice_machine import RUNS
 
 TestOptions = pytest.mark.timeout(600)(OptionsMachine.TestCase)
-# The same runs each time: the model does not know that a delayed publish into a full key may give up what a session has
-# pulled, which then consumes the queue no longer (docs/progress.md).
-TestOptions.settings = settings(RUNS, max_examples=150, derandomize=True, database=None)
+TestOptions.settings = settings(RUNS, max_examples=150)
