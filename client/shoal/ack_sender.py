@@ -26,7 +26,8 @@ class AckSender:
     `stream_ended` returns those that a lost stream left unanswered; otherwise these are sent again on the next stream.
     `asks`: says whether it matters if an ack came too late to have an effect. `on_lacking`: called with the number of
     such messages for each consumer; there may be fewer. `resets_seen`: returns how many resets this stream has told so
-    far; `forget` must follow each at once, so that what is sent later is not of a life before it. None: it is not said.
+    far; the caller calls `forget` right behind each, so that what is sent later is not of a life before it. None: it is
+    not said.
     """
 
     def __init__(

@@ -112,6 +112,7 @@ class Attachments:
         """Handles of which a life ended on this stream before the answer to their attach."""
         self._presumed: set[int] = set()
         """Handles whose life was taken for another one before the answer to their attach."""
+        self._until_answered = (self._delivered, self._ended_early, self._presumed)
 
     @property
     def complete(self) -> bool:
@@ -127,9 +128,8 @@ class Attachments:
         self._no_room = {}
         self.unconfirmed = set(self._lives)
         self._early = {}
-        self._ended_early = set()
-        self._presumed = set()
-        self._delivered = set()
+        for noted in self._until_answered:
+            noted.clear()
         return [AttachFrame(self, self._detaches) for _ in range(0, len(self._queues), ATTACH_QUEUES_MAX)]
 
     def end_stream(self) -> None:
@@ -177,14 +177,7 @@ class Attachments:
             self._no_room.pop(handle, None)
             self._lives.pop(handle, None)
             self._early.pop(handle, None)
-        for left in (
-            self._unanswered,
-            self.absent,
-            self.unconfirmed,
-            self._ended_early,
-            self._presumed,
-            self._delivered,
-        ):
+        for left in (self._unanswered, self.absent, self.unconfirmed, *self._until_answered):
             left.difference_update(handles)
         answers: list[asyncio.Future[wire.Answer]] = []
         for start in range(0, len(handles) if self._open else 0, ATTACH_QUEUES_MAX):
@@ -216,8 +209,8 @@ class Attachments:
         if len(answer.lives) == len(handles):  # A slice of an older version sends no lives.
             pairs = zip(handles, answer.lives, strict=True)
             self._learn(handles, [self._told_early(handle) or life for handle, life in pairs])
-        for done in (self._ended_early, self._presumed, self._delivered):
-            done.difference_update(handles)
+        for noted in self._until_answered:
+            noted.difference_update(handles)
         self.learn_ack_timeouts(handles, answer.ack_timeouts_ms or [0] * len(handles))
         self.changed.set()
 
@@ -311,8 +304,9 @@ class Attachments:
         )
         self.unconfirmed.difference_update(handles)
         self._presumed.update(handles)
-        self._lives.update(dict.fromkeys((handle for handle in handles if handle in self._queues), _UNKNOWN))
-        self._on_lives_ended([handle for handle in handles if handle in self._queues], [])
+        ended = [handle for handle in handles if handle in self._queues]
+        self._lives.update(dict.fromkeys(ended, _UNKNOWN))
+        self._on_lives_ended(ended, [])
 
     def _learn(self, handles: Sequence[int], lives: Iterable[int]) -> None:
         """Records the lives. Reports handles whose queue has another life now, or may have had one meanwhile: they

@@ -39,10 +39,10 @@ class HeldBack:
         left: list[Came] = []
         for item in self._held:
             if isinstance(item, wire.Delivery):
-                handles = [handle for handle in item.handles if handle not in ended]
-                if not handles:
+                others = [handle for handle in item.handles if handle not in ended]
+                if not others:
                     continue
-                item.handles[:] = handles
+                item.handles[:] = others
             left.append(item)
         self._held = left
 

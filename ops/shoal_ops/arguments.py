@@ -70,7 +70,10 @@ Etcd = Annotated[
 ]  # fmt: skip
 Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="List only names that begin with this text.")]
 After = Annotated[
-    str, typer.Option("--after", metavar="NEXT", help="Continue after a page: the `next` that it printed.")
+    str,
+    typer.Option(
+        "--after", metavar="NEXT", help="Go on behind a page: what its last line says (with --json, its `next`)."
+    ),
 ]
 Limit = Annotated[
     int, typer.Option("--limit", min=PAGE_ITEMS.low, max=PAGE_ITEMS.high, help="Number of items in the page.")

@@ -53,5 +53,10 @@ def refused_pull(queues: FakeQueues, queue: bytes, others: Iterable[FakeSession]
     if queue not in queues:
         return no_such_queue(queue)
     if queues.parts[queue].options.exclusive != "none" and any(queue in other.queues.values() for other in others):
-        return Conflict(f"queue {show(queue)} is exclusive: another session consumes it", subject=show(queue))
+        return consumed_elsewhere(queue)
     return None
+
+
+def consumed_elsewhere(queue: bytes) -> Conflict:
+    """Returns the error that refuses an exclusive queue."""
+    return Conflict(f"queue {show(queue)} is exclusive: another session consumes it", subject=show(queue))

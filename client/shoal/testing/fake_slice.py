@@ -12,13 +12,12 @@ from os import urandom
 from typing import Any
 
 from shoal.testing.fake_admin import FakeAdmin
-from shoal.testing.fake_session import FakeSession, refused_pull
+from shoal.testing.fake_session import FakeSession, consumed_elsewhere, refused_pull
 from shoal.testing.fake_state import FakeState, refused_first
 from shoal.testing.fake_watch import FakeWatches
 from shoal_contract.chunk import parse_chunk
-from shoal_contract.errors import Conflict, ShoalError, from_wire
+from shoal_contract.errors import ShoalError, from_wire
 from shoal_contract.limits import PRODUCER_BYTES, PULL_LEASE_MS_MAX, WINDOW_MESSAGES_DEFAULT
-from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_runtime.tasks import Tasks
 
@@ -271,9 +270,7 @@ class FakeSlice:
         part = self.state.queues.parts.get(queue)
         if part is None or part.options.exclusive == "none":
             return True
-        error = Conflict(
-            f"queue {show(queue)} is exclusive: another session consumes it", subject=show(queue)
-        ).to_wire()
+        error = consumed_elsewhere(queue).to_wire()
         for other in self._sessions:
             held = next((held for held, name in other.queues.items() if name == queue), None)
             if held is None or other is session:

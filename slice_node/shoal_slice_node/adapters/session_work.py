@@ -154,10 +154,10 @@ class SessionWork:
         response.resets.extend(session.resets.take(RESETS_PER_RESPONSE_MAX))
         if not session.resets:  # Else these, too, may be of lives that began behind one that waits.
             response.ended.extend(session.ended_handles.take(ENDED_PER_RESPONSE_MAX))
-        if session.new_parts and not session.resets:
-            parts = session.take_new_parts(NEW_PARTS_PER_RESPONSE_MAX)
-            timeouts_ms, lives = zip(*parts.values(), strict=True)
-            response.ack_timeouts.MergeFrom(wire.AckTimeouts(handles=parts, ms=timeouts_ms, lives=lives))
+            if session.new_parts:
+                parts = session.take_new_parts(NEW_PARTS_PER_RESPONSE_MAX)
+                timeouts_ms, lives = zip(*parts.values(), strict=True)
+                response.ack_timeouts.MergeFrom(wire.AckTimeouts(handles=parts, ms=timeouts_ms, lives=lives))
         if not session.waiting or session.tells or room < RESPONSE_BYTES_MAX // 2:
             return response, 0
         taken = self._broker.dispatcher.take(session, min(room, DELIVERIES_PER_WRITE_BYTES))

@@ -44,12 +44,13 @@ def apply_acks(state: State, payload: bytes) -> None:
     if counting is None:
         state.effects.acks_skipped = True
         return
+    in_place = not state.left_out  # Else acks are cut off first (_there).
     for queue_id, acks in groupby(counting, attrgetter("queue_id")):
         row = table.get(queue_id)
         if row is None:
             continue
         waiting = list(acks)
-        while waiting and not state.left_out:
+        while in_place and waiting:
             moved = move_cursor(row, waiting[0].key_id, waiting[0].first, waiting[0].to)
             if moved is None:
                 break

@@ -14,7 +14,7 @@ What is kept:
     resets           which of a session's handles stand for another life of their queue than its client knows
     nacks_taken      which of a session's nacks were looked at before a parcel was put on its way
     new_part         what a session is told of a part that one of its queues has here
-    attachment       a session's part in a queue: its window, and what it has out
+    attachment       how a session consumes a queue: its window, and what it has out
     shares           what all this takes of the process's memory
 Beginning and ending:
     attaching        attaches and detaches; asked_attaches and attach_room look before anything changes
