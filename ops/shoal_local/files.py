@@ -15,6 +15,7 @@ from typing import Final
 
 from shoal_contract.errors import Conflict
 
+DISK_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 FOLDER_MODE: Final = 0o700
 FILE_MODE: Final = 0o600
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
@@ -27,7 +28,7 @@ def named(what: str, path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = "no space left on that disk; make room there" if error.errno == errno.ENOSPC else error.strerror
+        reason = "no space left on that disk; make room there" if error.errno in DISK_FULL else error.strerror
         raise Conflict(f"cannot {what} {path}: {reason}, or choose another folder", subject=str(path)) from None
 
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from shoal_contract.errors import Conflict
 from shoal_local import limits
 from shoal_local.files import open_file
 
@@ -48,3 +50,33 @@ class LogFile:
             lines = file.read().decode(errors="replace").splitlines()
         reasons = [found[1] for line in lines if (found := _REASON.search(line))]
         return (reasons or lines or [""])[-1]
+
+
+class Appending:
+    """Appends the lines of a new run to a log file. Lines that the file does not take, such as while the disk is full,
+    are lost, and no error: whoever reads a process's output must go on, or the process waits for ever.
+
+    `on_lost`: told why, once until the file takes lines again.
+    """
+
+    def __init__(self, log: LogFile, on_lost: Callable[[str], None]) -> None:
+        self._log = log
+        self._on_lost = on_lost
+        self._file: BinaryIO | None = None
+        self._losing = False
+
+    def write(self, line: bytes) -> None:
+        try:
+            if self._file is None:
+                self._file = self._log.open()
+            self._file.write(line)
+        except (OSError, Conflict) as error:
+            if not self._losing:
+                self._on_lost(f"lines are missing from {self._log.path}: {error}")
+            self._losing = True
+        else:
+            self._losing = False
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()

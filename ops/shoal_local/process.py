@@ -11,11 +11,12 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import closing
 
 from shoal_local import limits
 from shoal_local.child import Facts, LocalChild, how_it_ended
 from shoal_local.health import answers_http
-from shoal_local.log import LogFile
+from shoal_local.log import Appending, LogFile
 from shoal_runtime.tasks import Tasks
 
 OnLine = Callable[[str, str], None]
@@ -92,7 +93,7 @@ class LocalProcess(LocalChild):
         return facts
 
     async def _copy(self, stream: asyncio.StreamReader) -> None:
-        with self.log.open() as log:
+        with closing(Appending(self.log, lambda why: self._on_line("shoal", why))) as log:
             while True:
                 try:
                     line = await stream.readline()

@@ -16,6 +16,7 @@ def main() -> int:
     parser.add_argument("--exit", type=int, help="ends with it once it was ready")
     parser.add_argument("--wants", type=Path, help="a file without which it does not start")
     parser.add_argument("--babble", action="store_true", help="prints something else first")
+    parser.add_argument("--logs", type=int, default=0, help="how many lines of 1,000 bytes it logs first")
     parser.add_argument("--at-end", type=Path, help="its name is added there when it is told to end")
     parser.add_argument("--name", default="")
     parser.add_argument("--slow-after", type=Path, help="is never ready if this file is there; makes it")
@@ -25,6 +26,7 @@ def main() -> int:
     if given.wants is not None and not given.wants.exists():
         sys.stderr.write(f"2026-01-01 00:00:00 small ERROR server_process: small stops: {given.wants} is missing\n")
         return 1
+    sys.stderr.write(("x" * 999 + "\n") * given.logs)
     if given.babble:
         sys.stdout.write("babble\n")
     if given.slow_after is not None:

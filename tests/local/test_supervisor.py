@@ -169,3 +169,15 @@ async def test_a_stop_during_a_restart_leaves_no_process(family: Family, tmp_pat
     await family.supervisor.stop()
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="stands for a full disk, on Linux")
+async def test_a_log_file_that_takes_no_lines_holds_no_process_up(family: Family) -> None:
+    log = LogFile(Path("/dev/full"))
+    child = SmallServer("one", [PROGRAM, "--logs", "1000"], log, family.said)
+    family.supervisor.add(child, lambda facts: None)
+    await family.supervisor.start("one")
+    await family.supervisor.stop()
+    lost = [line for name, line in family.said.lines if name == "shoal" and "lines are missing" in line]
+    assert len(lost) == 1 and "/dev/full" in lost[0]
+    assert sum(name == "one" for name, _ in family.said.lines) == 1000

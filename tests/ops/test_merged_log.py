@@ -13,7 +13,12 @@ from shoal_runtime.standard_streams import ReaderGone
 
 @pytest.mark.parametrize(
     ("error", "asked"),
-    [(ReaderGone(), 1), (OSError(errno.EIO, "terminal gone"), 1), (OSError(errno.ENOSPC, "disk full"), 0)],
+    [
+        (ReaderGone(), 1),
+        (OSError(errno.EIO, "terminal gone"), 1),
+        (OSError(errno.ENOSPC, "disk full"), 0),
+        (OSError(errno.EDQUOT, "quota"), 0),
+    ],
 )
 def test_an_output_that_fails_ends_no_task(error: BaseException, asked: int, monkeypatch: pytest.MonkeyPatch) -> None:
     console, stops = Console(), []

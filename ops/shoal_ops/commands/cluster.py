@@ -7,7 +7,6 @@ import os
 import re
 import signal
 from collections.abc import Callable, Sequence
-from errno import ENOSPC
 from pathlib import Path
 
 from rich.console import Console
@@ -16,6 +15,7 @@ from rich.text import Text
 from shoal_contract.errors import OutcomeUnknown, ShoalError
 from shoal_local.cluster import LocalCluster
 from shoal_local.commands import ACCEPT_EMPTY
+from shoal_local.files import DISK_FULL
 from shoal_local.lives import has_data
 from shoal_local.process import OnLine
 from shoal_runtime.standard_streams import ReaderGone
@@ -45,7 +45,7 @@ class MergedLog:
         try:
             self._console.print(text, soft_wrap=True)
         except (ReaderGone, OSError) as error:
-            if isinstance(error, OSError) and error.errno == ENOSPC:
+            if isinstance(error, OSError) and error.errno in DISK_FULL:
                 return  # The line is lost; later ones may find room.
             self.unread = True
             self._on_unread()
