@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from shoal.core.known_queues import KnownQueues, Life, same_life
+from shoal.core.merging import consumed
 from shoal.core.refusals import in_use, no_such_queue, not_empty
 from shoal.core.requests import Conditions, DropRequest, DropsRequest, drops_at_once
 from shoal.homes import Homes, life_in
@@ -211,7 +212,7 @@ def _refusal(
     queue: bytes, parts: Sequence[tuple[str, wire.QueueDescription]], conditions: Conditions
 ) -> ShoalError | None:
     for name, part in parts:
-        if conditions.if_unused and part.attached_sessions:
+        if conditions.if_unused and consumed(part):
             return in_use(queue, name)
         if conditions.if_empty and part.messages:
             return not_empty(queue, part.messages, name)

@@ -87,6 +87,25 @@ async def test_a_queue_is_dropped_if_nothing_consumes_it(broker: Broker) -> None
     assert not (await broker.describe(used)).exists
 
 
+async def test_a_queue_is_in_use_while_messages_of_it_are_pulled_wherever_they_lie(broker: Broker) -> None:
+    (queue,), keys = fresh("queue", 1), fresh("key", 9)
+    owner_of = broker._routing.map.current.owner_of
+    key = next(key for key in keys if owner_of(key.encode()) != owner_of(b"@" + queue.encode()))
+    await broker.declare(queue)
+    await broker.bind(queue, key)
+    await broker.publish_many(key, [b"job", b"another"])
+    (message,) = await broker.pull(queue, 1)
+    described = await broker.describe(queue)
+    assert described.consumed and described.attached_sessions == 0
+    with pytest.raises(shoal.Conflict, match=f"queue {queue} is in use"):
+        await broker.drop(queue, if_unused=True)
+    assert (await broker.describe(queue)).messages == 2
+    await broker.ack(message)
+    await broker.flush()
+    assert not (await broker.describe(queue)).consumed
+    await broker.drop(queue, if_unused=True)
+
+
 async def test_a_queue_is_dropped_if_it_is_empty_on_all_slices(broker: Broker) -> None:
     (queue,), keys = fresh("queue", 1), fresh("key", 9)
     await broker.declare(queue)

@@ -194,7 +194,8 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
     output.facts(
         told
         | {"backlog messages": found.messages, "backlog bytes": found.body_bytes}
-        | {"attached sessions": found.attached_sessions, "bindings": found.binding_count}
+        | {"attached sessions": found.attached_sessions, "consumed": "yes" if found.consumed else "no"}
+        | {"bindings": found.binding_count}
     )
     rows = [(output.shown(one.key), one.start, one.cursor, one.end or "bound", one.messages) for one in found.bindings]
     if rows:

@@ -352,14 +352,14 @@ def describe(node: Node, request: wire.Describe) -> Callable[[], Work[wire.Answe
 
 def _describe(node: Node, request: wire.Describe) -> Work[wire.Answer]:
     """Describes. Raises NotOwner, ResourceExhausted."""
-    attached, due_ms = partial(_attached, node), partial(_due_ms, node)
-    description = yield from describe_work(node.state, request, attached, due_ms)
+    consumers, due_ms = partial(_consumers, node), partial(_due_ms, node)
+    description = yield from describe_work(node.state, request, consumers, due_ms)
     return wire.Answer(description=description)
 
 
-def _attached(node: Node, queue_id: bytes) -> int:
+def _consumers(node: Node, queue_id: bytes) -> tuple[int, bool]:
     feed = node.dispatcher.feeds.get(queue_id)
-    return 0 if feed is None else len(feed.attachments)
+    return (0, False) if feed is None else (len(feed.attachments), feed.consumed)
 
 
 def _due_ms(node: Node, queue_id: bytes, after_s: int) -> int:
