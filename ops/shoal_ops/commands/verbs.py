@@ -102,8 +102,10 @@ async def publish(
 
 
 async def _body(body: str | None) -> bytes:
-    """Raises TooLarge."""
-    return await read_standard_input("the body", BODY_BYTES_MAX) if body is None else body.encode()
+    """Returns the bytes as they were given. Raises TooLarge."""
+    if body is None:
+        return await read_standard_input("the body", BODY_BYTES_MAX)
+    return body.encode("utf-8", "surrogateescape")
 
 
 async def farewell(

@@ -413,6 +413,9 @@ processes. A node that cannot open its next journal segment refuses changes."""
 MELT_SHARE: Final = 8
 """A frozen delta that cannot be written is put together with later changes when that makes it smaller by an eighth."""
 
+FOLDER_LOOK_MS: Final = 1_000
+"""The pause between two looks whether the data folder is still there, in milliseconds."""
+
 JOURNAL_ROOM_LOOK_MS: Final = 1_000
 """The time between looks for room for the next segment, after the journal's disk was full."""
 
