@@ -2,7 +2,7 @@
 
 A queue is gone once its home has dropped it: no slice is given a new part of that life (binding_calls.py asks the home
 after it made one). A drop that stops between the home and the others leaves parts; `shoal sweep` finds them, and so
-does dropping the queue again.
+does dropping the queue again: a drop of one life ends what is left of earlier ones, too.
 
 With conditions, all slices are asked first: a queue stays if it is used, or has a backlog, on any of them. Then its
 home drops it if the conditions hold there, in one step. Not here: what the conditions mean on one slice (slice.proto).
@@ -231,6 +231,7 @@ def _what_is_left(queue: bytes, results: Sequence[tuple[str, Any]]) -> ShoalErro
     where, first = ", ".join(failed), next(iter(failed.values()))
     return type(first)(
         f"queue {show(queue)} is dropped, but slice {where} did not say so of its part ({first.message}): what is"
-        " left there is found by `shoal sweep`, or by dropping the queue again",
+        " left there is given to consumers of a queue that is declared anew, until `shoal sweep` finds it, or a drop of"
+        " the queue",
         subject=show(queue),
     )

@@ -177,6 +177,18 @@ async def test_what_an_earlier_life_left_elsewhere_keeps_no_queue(fake_broker: B
     assert queue.encode() not in cluster.slices["s01"].state.queues.parts
 
 
+async def test_a_drop_ends_what_an_earlier_life_left_elsewhere(fake_broker: Broker, cluster: FakeCluster) -> None:
+    """A slice was away when the queue was dropped: what it kept outlived each later drop."""
+    queue, key = cluster.queue_with_home("s01"), cluster.key_of("s02")
+    await fake_broker.declare(queue)
+    await fake_broker.bind(queue, key)
+    cluster.slices["s01"].state.queues.drop(queue.encode(), 0)  # The other slice did not hear of it.
+    async with shoal.connect(cluster.redirectors[0].address) as other:
+        await other.declare(queue)
+        await other.drop(queue)
+    assert queue.encode() not in cluster.slices["s02"].state.queues.parts
+
+
 async def test_a_drop_forgets_the_life_that_it_ended(fake_broker: Broker, cluster: FakeCluster) -> None:
     queue = cluster.queue_with_home("s01")
     await fake_broker.declare(queue)

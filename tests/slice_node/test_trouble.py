@@ -80,3 +80,19 @@ async def test_a_node_whose_data_folder_is_removed_ends_and_does_not_say_that_no
         assert await node.process.wait() == 1
     assert "its data folder was removed while it ran" in log.read_text()
     assert "Nothing is lost" not in log.read_text()
+
+
+async def test_an_archive_that_takes_nothing_is_told_until_it_does(tmp_path: Path) -> None:
+    """All was well until the slice's own disk was full."""
+    archive = tmp_path / "archive"
+    async with troubled(tmp_path, "--archive", str(archive), "--archive-every", "0.1") as found:
+        await found.declare(b"q0")
+        shutil.rmtree(archive, ignore_errors=True)
+        archive.write_text("no folder")
+        async with asyncio.timeout(WAIT_S):
+            await found.declare(b"q1")
+            while "the archive takes no segments" not in await found.trouble():
+                pass  # It is closed and tried soon.
+            archive.unlink()
+            while await found.trouble():
+                pass  # It is tried again.
