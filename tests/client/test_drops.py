@@ -12,6 +12,7 @@ from shoal.core.requests import Conditions, DropsRequest, drops_at_once
 from shoal.limits import GATHER_OPERATIONS_MAX
 from shoal_contract.limits import DROP_IF_EMPTY_OPERATIONS
 from tests.client import calls
+from tests.client.calls import until
 from tests.client.fake_cluster import FakeCluster
 
 
@@ -187,6 +188,22 @@ async def test_a_drop_ends_what_an_earlier_life_left_elsewhere(fake_broker: Brok
         await other.declare(queue)
         await other.drop(queue)
     assert queue.encode() not in cluster.slices["s02"].state.queues.parts
+
+
+async def test_a_slice_that_was_away_ends_its_part_once_it_is_back(fake_broker: Broker, cluster: FakeCluster) -> None:
+    """A queue that was declared anew gave its consumers what the slice had kept of the life before."""
+    queue, key, slice_ = cluster.queue_with_home("s01"), cluster.key_of("s02"), cluster.slices["s02"]
+    await fake_broker.declare(queue)
+    await fake_broker.bind(queue, key)
+    await fake_broker.publish(key, b"of the first life")
+    slice_.ignored = {"change"}
+    with pytest.raises(shoal.DeadlineExceeded, match="slice s02 did not say so"):
+        await fake_broker.drop(queue, deadline_s=0.3)
+    await fake_broker.declare(queue)
+    slice_.ignored = set()
+    slice_.cut()
+    await until(lambda: queue.encode() not in slice_.state.queues.parts)
+    assert (await fake_broker.describe(queue)).exists and not await fake_broker.pull(queue, 9)
 
 
 async def test_a_drop_forgets_the_life_that_it_ended(fake_broker: Broker, cluster: FakeCluster) -> None:
