@@ -24,8 +24,8 @@ from shoal_coordination.limits import PAUSE_S_MIN
 from shoal_coordination.options import EtcdOptions, Tls
 from shoal_local import limits
 from shoal_local.child import Facts, LocalChild
+from shoal_local.etcd_log import EtcdLog
 from shoal_local.files import make_folder
-from shoal_local.log import LogFile
 from shoal_local.ports import HOST, free_port
 from shoal_runtime.tasks import Tasks
 
@@ -95,7 +95,7 @@ class LocalEtcd(LocalChild):
         log: Path | None = None,
     ) -> None:
         """Finds the program. Ports 0: free ones, chosen at the first start. `log` None: etcd.log in the folder."""
-        super().__init__("etcd", LogFile(log or folder / "etcd.log"))
+        super().__init__("etcd", EtcdLog(log or folder / "etcd.log"))
         self.folder = folder
         self.program = program or find_etcd()
         self.tls = tls
@@ -139,7 +139,7 @@ class LocalEtcd(LocalChild):
     async def _start_once(self) -> bool:
         # etcd writes straight to the file: a busy starter must never hold it up.
         with self.log.open() as log:
-            process = await self._spawn(self._command(), log, dict(os.environ))
+            process = await self._spawn(self._command(), log, _environment())
         try:
             if await self._answers(process):
                 return True
@@ -183,3 +183,10 @@ class LocalEtcd(LocalChild):
         if self._version[:2] == (3, 5):
             command += ["--experimental-initial-corrupt-check=true"]
         return command
+
+
+def _environment() -> dict[str, str]:
+    """Returns the environment without settings of another etcd: they would stop this one, or win over its arguments."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("ETCD_")}
+    arch = os.environ.get("ETCD_UNSUPPORTED_ARCH")
+    return own if arch is None else own | {"ETCD_UNSUPPORTED_ARCH": arch}

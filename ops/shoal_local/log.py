@@ -48,6 +48,10 @@ class LogFile:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(self._begin, size - limits.LAST_WORDS_BYTES))
             lines = file.read().decode(errors="replace").splitlines()
+        return self.reason_in(lines)
+
+    def reason_in(self, lines: list[str]) -> str:
+        """Returns the last reason that these lines give for the end, else the last line, else ""."""
         reasons = [found[1] for line in lines if (found := _REASON.search(line))]
         return (reasons or lines or [""])[-1]
 

@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from shoal_contract.errors import Conflict, Corrupt, OutOfRange
+from shoal_local import etcd
 from shoal_local.cluster import LocalCluster
+from shoal_local.etcd_log import EtcdLog
 from shoal_local.folder import LocalFolder
 from shoal_local.log import LogFile
 from shoal_local.record import RECORD, LocalRecord, read_record
@@ -139,3 +141,23 @@ def test_last_words_are_the_reason_of_this_run(tmp_path: Path) -> None:
         assert log.last_words() == ""
         file.write(b"one\ntwo\n")
     assert log.last_words() == "two"
+
+
+def test_last_words_of_etcd_are_what_it_says_and_no_trace(tmp_path: Path) -> None:
+    log = EtcdLog(tmp_path / "etcd.log")
+    trace = "\tgithub.com/etcd/server/main.go:32 +0x45\n"
+    for said, told in (
+        ('{"level":"fatal","msg":"discovery failed","error":"no such host","stacktrace":"a.go"}\n', "no such host"),
+        ("panic: it was not open\n\ngoroutine 1 [running]:\n" + trace, "it was not open"),
+        ('{"level":"panic","msg":"open","error":"no space left on device"}\n' + trace, "make room there"),
+        ('{"level":"info","msg":"started"}\n[1]\n', "[1]"),
+    ):
+        with log.open() as file:
+            file.write(said.encode())
+        assert log.last_words().endswith(told)
+
+
+def test_settings_of_another_etcd_are_not_handed_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ETCD_NAME", "other")
+    monkeypatch.setenv("ETCD_UNSUPPORTED_ARCH", "arm64")
+    assert {name for name in etcd._environment() if name.startswith("ETCD_")} == {"ETCD_UNSUPPORTED_ARCH"}

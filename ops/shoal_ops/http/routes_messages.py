@@ -12,6 +12,7 @@ from fastapi.responses import JSONResponse
 import shoal
 from shoal_contract.arguments import PULL_MESSAGES
 from shoal_contract.errors import Malformed, OutOfRange, ShoalError, Unavailable, check_at_most
+from shoal_contract.limits import TIME_S_MAX, TIME_S_MIN
 from shoal_contract.names import encode_name
 from shoal_ops.http import events, limits, messages, models, names
 from shoal_ops.http.bounded_json import BoundedRoute
@@ -289,7 +290,14 @@ def _singles_of(many: models.PublishMany) -> list[_Single]:
 
 
 def time_of(unix_ms: int) -> float | None:
-    """Returns an absolute time as the client takes it, in seconds; None for 0."""
+    """Returns an absolute time as the client takes it, in seconds; None for 0. Raises OutOfRange."""
+    if 0 < unix_ms < TIME_S_MIN * 1000:
+        raise OutOfRange(
+            f"not_before_ms is {unix_ms}; it is Unix time in milliseconds, {TIME_S_MIN * 1000} to {TIME_S_MAX * 1000}",
+            subject="not_before_ms",
+            limit=TIME_S_MIN * 1000,
+            value=unix_ms,
+        )
     return unix_ms / 1000 if unix_ms else None
 
 

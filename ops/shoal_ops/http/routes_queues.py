@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Response
 
 import shoal
-from shoal_contract.errors import NoSuchQueue
+from shoal_contract.errors import Malformed, NoSuchQueue
 from shoal_contract.names import Name, encode_name, show
 from shoal_ops.http import messages, models, names
 from shoal_ops.http.bounded_json import BoundedRoute
@@ -163,6 +163,9 @@ async def unbind_key(
 
 
 def start_of(wanted: models.StartFields) -> shoal.Start:
+    """Raises Malformed where a start needs a `value` that is not given."""
+    if wanted.start in ("last", "ago", "offset") and "value" not in wanted.model_fields_set:
+        raise Malformed(f"start={wanted.start} needs a value, and none is given", subject="value")
     match wanted.start:
         case "now":
             return shoal.NOW
