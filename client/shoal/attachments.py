@@ -321,14 +321,14 @@ class Attachments:
                 known = self._presumed if life else self._ended_early
                 if before is not None and not goes_on and handle not in known:
                     ended.append(handle)
-                    if before:
+                    if before > 0:
                         dropped.append(handle)
         if ended:
             self._on_lives_ended(ended, dropped)
 
     def _told_early(self, handle: int) -> int:
         """Returns the life that was told on this stream before the answer to the handle's attach; 0: none was."""
-        return self._early.pop(handle, 0) or (self._lives[handle] if handle in self._ended_early else 0)
+        return self._early.pop(handle, 0) or (self.life_of(handle) if handle in self._ended_early else 0)
 
     def _forget_early(self, handles: Iterable[int]) -> None:
         for handle in handles:

@@ -47,10 +47,11 @@ def connect(
 ) -> Broker:
     """Returns a connection to a cluster: `async with shoal.connect("host:port") as broker:`.
 
-    `redirectors`: one or several, each host:port, or a host alone for port 7400; any may fail. A wrong address raises
-    Malformed. `deadline_s`: default for every call, seconds. Entering waits for the map and raises Unavailable if no
-    redirector answers in that time; meanwhile the log `shoal` says why. Leaving waits briefly for answers (CLOSE_S),
-    then fails unanswered calls with Unavailable.
+    `redirectors`: one or several, each host:port, or a host alone for port 7400; any may fail. `deadline_s`: default
+    for every call, seconds. Entering waits for the map and raises Unavailable if no redirector answers in that time;
+    meanwhile the log `shoal` says why. Leaving waits briefly for answers (CLOSE_S), then fails unanswered calls with
+    Unavailable. Raises Malformed for a wrong address, Unavailable in a process that was forked from one that had a
+    connection.
 
     `on_state`: called with a StateChange when a slice, or the connection, is lost, back or closed. `on_error`: called
     with errors that come when nothing may wait for them: a consumed queue was dropped, a window is full, acks were

@@ -1,8 +1,9 @@
 """Drops queues at their homes first, then everywhere else, in one life; and drops what earlier drops left behind.
 
 A queue is gone once its home has dropped it: no slice is given a new part of that life (binding_calls.py asks the home
-after it made one). A drop that stops between the home and the others leaves parts; `shoal sweep` finds them, and so
-does dropping the queue again.
+after it made one). A drop that stops between the home and the others leaves parts. While the connection lives, slices
+that were away are asked again; else `shoal sweep` finds the parts, and so does dropping the queue again: a drop of one
+life ends what is left of earlier ones, too.
 
 With conditions, all slices are asked first: a queue stays if it is used, or has a backlog, on any of them. Then its
 home drops it if the conditions hold there, in one step. Not here: what the conditions mean on one slice (slice.proto).
@@ -12,13 +13,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 from shoal.core.known_queues import KnownQueues, Life, same_life
+from shoal.core.merging import consumed
 from shoal.core.refusals import in_use, no_such_queue, not_empty
 from shoal.core.requests import Conditions, DropRequest, DropsRequest, drops_at_once
 from shoal.homes import Homes, life_in
-from shoal.limits import HOME_QUESTION_QUEUES_MAX, LEFTOVERS_AT_ONCE_MAX
+from shoal.limits import HOME_QUESTION_QUEUES_MAX, LEFTOVERS_AT_ONCE_MAX, PARTS_LEFT_MAX, PARTS_LEFT_S
 from shoal.routing import Routing
 from shoal_contract.errors import NoSuchQueue, ResourceExhausted, ShoalError
 from shoal_contract.names import show
@@ -36,6 +39,8 @@ class Dropping:
         self._routing = routing
         self._homes = homes
         self._known = known
+        self._ending_later = 0
+        """How many parts slices are asked to end that did not answer in time."""
 
     async def drop(self, queues: Sequence[bytes], conditions: Conditions, deadline: float) -> _Errors:
         """Drops each queue by itself. Returns the errors of those that were not dropped: NoSuchQueue if there is no
@@ -128,11 +133,33 @@ class Dropping:
                 if name != home:
                     by_slice.setdefault(name, []).append(queue)
         results: dict[bytes, dict[str, Any]] = {}
-        for (name, queue), answer in (await self._ask(by_slice, dropped, Conditions(), deadline)).items():
+        answers = await self._ask(by_slice, dropped, Conditions(), deadline)
+        self._end_later(answers, dropped)
+        for (name, queue), answer in answers.items():
             if isinstance(answer, ShoalError):
                 results.setdefault(queue, {})[name] = answer
         found = {queue: _what_is_left(queue, list(one.items())) for queue, one in results.items()}
         return {queue: error for queue, error in found.items() if error is not None}
+
+    def _end_later(self, answers: dict[tuple[str, bytes], Any], lives: _Lives) -> None:
+        """Asks slices that did not answer once more, in the background: a queue that is declared anew would give its
+        consumers what they keep. Later lives are left alone."""
+        left: dict[str, list[bytes]] = {}
+        for (name, queue), answer in answers.items():
+            if isinstance(answer, ShoalError) and not isinstance(answer, NoSuchQueue) and lives[queue]:
+                left.setdefault(name, []).append(queue)
+        count = sum(map(len, left.values()))
+        if count and self._ending_later + count <= PARTS_LEFT_MAX:
+            self._ending_later += count
+            self._routing.in_background(
+                "drop", self._end_left(left, {one: lives[one] for one in chain(*left.values())})
+            )
+
+    async def _end_left(self, left: dict[str, list[bytes]], lives: _Lives) -> None:
+        try:
+            await self._ask(left, lives, Conditions(), asyncio.get_running_loop().time() + PARTS_LEFT_S)
+        finally:
+            self._ending_later -= sum(map(len, left.values()))
 
     async def _look_everywhere(
         self, queues: Sequence[bytes], conditions: Conditions, deadline: float
@@ -211,7 +238,7 @@ def _refusal(
     queue: bytes, parts: Sequence[tuple[str, wire.QueueDescription]], conditions: Conditions
 ) -> ShoalError | None:
     for name, part in parts:
-        if conditions.if_unused and part.attached_sessions:
+        if conditions.if_unused and consumed(part):
             return in_use(queue, name)
         if conditions.if_empty and part.messages:
             return not_empty(queue, part.messages, name)
@@ -229,7 +256,8 @@ def _what_is_left(queue: bytes, results: Sequence[tuple[str, Any]]) -> ShoalErro
         return None
     where, first = ", ".join(failed), next(iter(failed.values()))
     return type(first)(
-        f"queue {show(queue)} is dropped, but slice {where} did not say so of its part ({first.message}): what is"
-        " left there is found by `shoal sweep`, or by dropping the queue again",
+        f"queue {show(queue)} is dropped, but slice {where} did not say so of its part ({first.message}): while this"
+        " connection lives, it is asked again; what is left there else is found by `shoal sweep`, and is given to"
+        " consumers of a queue that is declared anew before",
         subject=show(queue),
     )

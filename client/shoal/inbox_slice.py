@@ -303,10 +303,10 @@ class InboxSlice(Consumer):
         self._era = Era(self, self._era.number + 1, self._era.stream)
         self._ended_in.update(dict.fromkeys(handles, self._era.number))
         self._on_ack_timeouts(dict.fromkeys(handles, 0))  # Those of the next lives are told behind this.
-        self.acks.forget(handles)
         without = self.attachments.without_part(handles)
         if self.repeats is not None:  # Those whose part came after their attach may have the same life all the same.
             self.repeats.lose_doubts(set(handles).difference(dropped, without))
+        self.acks.forget(handles)
         self.rule.lives_ended(handles)
         self._dropped.exist(self.session.slice_name, set(handles).difference(without))
         self._dropped.dropped(self.session.slice_name, without)
@@ -326,11 +326,8 @@ class InboxSlice(Consumer):
             self.rule.acked(key, first, end, handles)
             self.acks.add(key, first, end, handles)
             return
-        unconfirmed = self.attachments.unconfirmed
-        for low, high, same in self.rule.acked_of_before(key, first, end, handles):
-            if unconfirmed:  # It may be of another life by now: it comes again, if it is not.
-                same = [handle for handle in same if handle not in unconfirmed]
-            if self._era.stream and same:
+        for low, high, same in self.rule.acked_of_before(key, first, end, handles, self.attachments.unconfirmed):
+            if self._era.stream:
                 self.acks.add(key, low, high, same)
 
     def nack(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int], delay_ms: int) -> None:

@@ -41,6 +41,10 @@ PURGES_AT_ONCE_MAX: Final = 1_000
 """The number of queues of one call that are looked for on other slices, or purged, together: bounds tasks and
 futures."""
 
+PARTS_LEFT_MAX: Final = 100_000
+PARTS_LEFT_S: Final = 3_600.0
+"""Parts of dropped queues that slices are asked to end later, as they did not answer, and for how long, in seconds."""
+
 FRAMES_IN_FLIGHT_MAX: Final = 32
 """The number of a session's unanswered frames: covers 100 ms of round trip at 300 frames/s, and bounds what is sent
 again."""

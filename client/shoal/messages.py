@@ -521,6 +521,8 @@ class QueueDescription:
     """When the oldest message of the backlog was published; 0: no backlog."""
     attached_sessions: int
     """The number of attached sessions, on the slice that has most."""
+    consumed: bool
+    """True if on some slice a session has it attached, or has messages of it that it pulled and did not ack."""
     bindings: tuple[BindingDescription, ...] = ()
     """The queue's bindings, only if asked for."""
     farewell: FarewellDescription | None = None

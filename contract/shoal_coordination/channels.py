@@ -25,8 +25,6 @@ CHANNEL_OPTIONS: Final[tuple[tuple[str, Any], ...]] = (
     ("grpc.keepalive_timeout_ms", int(limits.SILENCE_S_MAX * 1000)),
     # Each channel connects anew: it shares no broken connection, and no back-off, with an earlier channel.
     ("grpc.use_local_subchannel_pool", 1),
-    # etcd is inside the cluster: never through a web proxy that the environment names.
-    ("grpc.enable_http_proxy", 0),
 )
 
 

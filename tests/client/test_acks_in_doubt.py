@@ -8,6 +8,7 @@ import asyncio
 import pytest
 
 import shoal
+from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import PermissionDenied, ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
 from tests.client.calls import bound, until
@@ -304,3 +305,41 @@ async def test_a_part_that_came_after_the_attach_is_known_again_after_a_lost_str
         await fake_broker.publish(key, b"4")
         assert [message.body for message in await take(inbox, 1)] == [b"4"], "nothing came again"
     assert (await fake_broker.describe(queue)).messages == 1
+
+
+async def test_an_ack_of_what_a_first_attach_delivered_is_told_where_a_lost_stream_leaves_the_life_unknown(
+    cluster: FakeCluster, fake_broker: shoal.Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The queue was taken for one that was dropped: flush returned, though the ack had never arrived."""
+    caplog.set_level("INFO", logger="shoal")
+    other, _ = await bound(fake_broker, cluster)
+    queue, key, slice_ = cluster.queue_with_home("s01", "second"), cluster.key_of("s01", "jobs"), cluster.slices["s01"]
+    await fake_broker.declare(queue)
+    await fake_broker.bind(queue, key)
+    await fake_broker.publish(key, b"job")
+    async with fake_broker.consume(other) as inbox:
+        slice_.ignored = {"attach", "acks"}
+        asked = len(slice_.frames)
+        attaching = asyncio.create_task(inbox.attach(queue))
+        await until(lambda: any(frame.HasField("attach") for frame in slice_.frames[asked:]))
+        (session,) = [one for one in slice_._sessions if one.producer == inbox._slices["s01"].session._open.producer]
+        job = wire.Delivery(
+            key=key.encode(),
+            first=1,
+            low=1,
+            to=2,
+            chunk=encode_chunk([b"job"]),
+            handles=[inbox._handles[queue.encode()]],
+        )
+        session.outbox.put_nowait(wire.SessionResponse(deliveries=[job]))
+        inbox.ack(*await take(inbox, 1))
+        await until(lambda: any(frame.HasField("acks") for frame in slice_.frames[asked:]))
+        slice_.ignored = set()
+        slice_.cut()
+        await attaching
+        with pytest.raises(shoal.Unavailable, match="1 acks were lost with a connection, and cannot be followed"):
+            await inbox.flush(deadline_s=PROMPT_S)
+        inbox.ack(*await take(inbox, 1))
+        await inbox.flush(deadline_s=PROMPT_S)
+    assert (await fake_broker.describe(queue)).messages == 0
+    assert "was dropped" not in caplog.text

@@ -168,3 +168,21 @@ def test_lives_that_are_presumed_to_have_ended_are_not_told_as_lives() -> None:
     assert attachments.life_of(1) == 0
     attachments.answered([1], wire.Attached(lives=[8]))
     assert attachments.life_of(1) == 8
+
+
+def test_a_life_that_is_presumed_to_have_ended_behind_a_reset_is_the_one_that_the_answer_tells() -> None:
+    ended: list[list[int]] = []
+    attachments = attachments_of_one(ended)
+    attachments.begin_stream()
+    attachments.answered([1], wire.Attached(lives=[7]))
+    attachments.end_stream()
+    attachments.begin_stream()
+    attachments.lives_ended([1])
+    attachments.parts_came(wire.AckTimeouts(handles=[1], ms=[0], lives=[8]))
+    attachments.presume_ended([1])
+    ended.clear()
+    attachments.answered([1], wire.Attached(lives=[8]))
+    attachments.end_stream()
+    attachments.begin_stream()
+    attachments.answered([1], wire.Attached(lives=[8]))
+    assert ended == [] and attachments.life_of(1) == 8

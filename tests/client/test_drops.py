@@ -12,6 +12,7 @@ from shoal.core.requests import Conditions, DropsRequest, drops_at_once
 from shoal.limits import GATHER_OPERATIONS_MAX
 from shoal_contract.limits import DROP_IF_EMPTY_OPERATIONS
 from tests.client import calls
+from tests.client.calls import until
 from tests.client.fake_cluster import FakeCluster
 
 
@@ -87,6 +88,25 @@ async def test_a_queue_is_dropped_if_nothing_consumes_it(broker: Broker) -> None
     assert not (await broker.describe(used)).exists
 
 
+async def test_a_queue_is_in_use_while_messages_of_it_are_pulled_wherever_they_lie(broker: Broker) -> None:
+    (queue,), keys = fresh("queue", 1), fresh("key", 9)
+    owner_of = broker._routing.map.current.owner_of
+    key = next(key for key in keys if owner_of(key.encode()) != owner_of(b"@" + queue.encode()))
+    await broker.declare(queue)
+    await broker.bind(queue, key)
+    await broker.publish_many(key, [b"job", b"another"])
+    (message,) = await broker.pull(queue, 1)
+    described = await broker.describe(queue)
+    assert described.consumed and described.attached_sessions == 0
+    with pytest.raises(shoal.Conflict, match=f"queue {queue} is in use"):
+        await broker.drop(queue, if_unused=True)
+    assert (await broker.describe(queue)).messages == 2
+    await broker.ack(message)
+    await broker.flush()
+    assert not (await broker.describe(queue)).consumed
+    await broker.drop(queue, if_unused=True)
+
+
 async def test_a_queue_is_dropped_if_it_is_empty_on_all_slices(broker: Broker) -> None:
     (queue,), keys = fresh("queue", 1), fresh("key", 9)
     await broker.declare(queue)
@@ -156,6 +176,34 @@ async def test_what_an_earlier_life_left_elsewhere_keeps_no_queue(fake_broker: B
         assert queue.encode() in cluster.slices["s02"].state.queues.parts
         await other.drop(queue, if_empty=True)
     assert queue.encode() not in cluster.slices["s01"].state.queues.parts
+
+
+async def test_a_drop_ends_what_an_earlier_life_left_elsewhere(fake_broker: Broker, cluster: FakeCluster) -> None:
+    """A slice was away when the queue was dropped: what it kept outlived each later drop."""
+    queue, key = cluster.queue_with_home("s01"), cluster.key_of("s02")
+    await fake_broker.declare(queue)
+    await fake_broker.bind(queue, key)
+    cluster.slices["s01"].state.queues.drop(queue.encode(), 0)  # The other slice did not hear of it.
+    async with shoal.connect(cluster.redirectors[0].address) as other:
+        await other.declare(queue)
+        await other.drop(queue)
+    assert queue.encode() not in cluster.slices["s02"].state.queues.parts
+
+
+async def test_a_slice_that_was_away_ends_its_part_once_it_is_back(fake_broker: Broker, cluster: FakeCluster) -> None:
+    """A queue that was declared anew gave its consumers what the slice had kept of the life before."""
+    queue, key, slice_ = cluster.queue_with_home("s01"), cluster.key_of("s02"), cluster.slices["s02"]
+    await fake_broker.declare(queue)
+    await fake_broker.bind(queue, key)
+    await fake_broker.publish(key, b"of the first life")
+    slice_.ignored = {"change"}
+    with pytest.raises(shoal.DeadlineExceeded, match="slice s02 did not say so"):
+        await fake_broker.drop(queue, deadline_s=0.3)
+    await fake_broker.declare(queue)
+    slice_.ignored = set()
+    slice_.cut()
+    await until(lambda: queue.encode() not in slice_.state.queues.parts)
+    assert (await fake_broker.describe(queue)).exists and not await fake_broker.pull(queue, 9)
 
 
 async def test_a_drop_forgets_the_life_that_it_ended(fake_broker: Broker, cluster: FakeCluster) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import shoal
 from shoal import QueueOptions
+from shoal_contract.wire import slice_pb2 as wire
 from tests.client.calls import fresh, take, until
 from tests.client.fake_cluster import FakeCluster
 
@@ -201,3 +202,33 @@ async def test_a_pull_is_refused_while_another_session_consumes_the_queue(
             await other.pull(queue, 1)
         with pytest.raises(shoal.Conflict, match="is exclusive"):
             await shoal.Leases(other).pull(queue, 1, lease_ms=1000)
+
+
+async def test_an_ack_counts_that_is_given_while_a_queue_that_was_taken_over_is_attached_again(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    """It was lost: the message stayed with the inbox, unacked, for good."""
+    queue, key, slice_ = cluster.queue_with_home("s01"), cluster.key_of("s02"), cluster.slices["s02"]
+    await fake_broker.declare(queue, QueueOptions(exclusive="newest"))
+    await fake_broker.bind(queue, key)
+    await fake_broker.publish_many(key, [b"1", b"2"])
+    async with asyncio.timeout(20), fake_broker.consume(queue, window_messages=1) as inbox:
+        part = inbox._slices["s02"]
+        (first,) = await take(inbox, 1)
+        slice_.cut()
+        await until(lambda: part.attachments.complete and bool(part.rule.repeats and part.rule.repeats._again))
+        (session,) = [one for one in slice_._sessions if queue.encode() in one.queues.values() and not one.cut]
+        ((handle, name),) = session.queues.items()
+        slice_.state.release(session, session.queues.pop(handle))
+        error = shoal.Conflict("another session consumes it", subject=queue)
+        session.outbox.put_nowait(wire.SessionResponse(ended=[wire.Ended(handle=handle, error=error.to_wire())]))
+        await until(lambda: not part.attachments.has(handle))
+        asked = len(slice_.frames)
+        slice_.answering.clear()
+        await until(lambda: any(frame.HasField("attach") for frame in slice_.frames[asked:]))
+        assert name == queue.encode() and part.attachments.unconfirmed == {handle}
+        inbox.ack(first)
+        slice_.answering.set()
+        assert [message.body for message in await take(inbox, 1)] == [b"2"]
+        await inbox.flush()
+        assert (await fake_broker.describe(queue)).messages == 1

@@ -374,6 +374,6 @@ def test_what_was_acked_on_an_earlier_stream_is_not_given_back() -> None:
     rule = DropRepeats(lambda: ())
     assert rule.came(b"k", 1, 4, [7]) == ([(1, 4, [7])], [])
     rule.stream_ended(())
-    assert rule.acked_of_before(b"k", 1, 2, [7]) == []
+    assert rule.acked_of_before(b"k", 1, 2, [7], ()) == []
     assert rule.given_back(b"k", 1, 4, [7], now=True) == [(2, 4, (7,))]
     assert rule.came(b"k", 1, 4, [7]) == ([(2, 4, [7])], [(1, 2, (7,))])

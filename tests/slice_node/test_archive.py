@@ -118,6 +118,8 @@ async def test_segments_wait_in_the_journal_while_the_archive_is_gone(
                 await asyncio.sleep(0.01)
             waiting = archiving.figures.waiting
             assert waiting > 3 and "archive" in archiving.figures.problem
+            told = f"the archive takes no segments, and {waiting} wait on the slice's disk: "
+            assert archiving.trouble == told + archiving.figures.problem
             assert journal.first_lsn == 1, "nothing is released"
             append(journal, 4)
             place.unlink()
@@ -125,7 +127,7 @@ async def test_segments_wait_in_the_journal_while_the_archive_is_gone(
                 await asyncio.sleep(0.01)
     finally:
         running.cancel()
-    assert (archiving.figures.archived, archiving.figures.problem) == (waiting, "")
+    assert (archiving.figures.archived, archiving.figures.problem, archiving.trouble) == (waiting, "", "")
     assert 1 < journal.first_lsn <= 300
     await archiving.finish(journal.next_lsn - 1)
     assert [record.lsn for record in archived_records(DiskFiles(), place / "s01")] == list(range(1, 405))

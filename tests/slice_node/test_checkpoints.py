@@ -42,6 +42,7 @@ class FakeStore:
         self.frozen_rows = self.frozen_bytes = 0
         self.freezing = False
         self.delta_rows_max = DELTA_ROWS_MAX
+        self.checkpointer_pid = 77
         self.written = asyncio.Event()
         self.state = State(MemoryTables(), Interest())
 
@@ -352,3 +353,32 @@ async def test_changes_do_not_wait_for_a_checkpoint_until_their_share_of_memory_
     assert checkpoints.throttle() is None
     store.delta_bytes = room
     assert checkpoints.throttle() is not None
+
+
+async def test_a_checkpointer_that_hangs_is_told_and_nothing_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At the bound all waited for it, reads too, and nothing said why."""
+    monkeypatch.setattr(checkpoints_module, "CHECKPOINT_SLOW_S", 0.05)
+    store = FakeStore()
+    store.delta_rows, store.state.lsn = DELTA_ROWS_MAX, 1
+    freezing = Freezing(store.state, cast(Store, store), FREEZE_LIMITS)
+    released: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+    released.set_result(None)
+    checkpoints = Checkpoints(
+        cast(Store, store), cast(Journal, FakeJournal()), store.state, freezing, lambda _: released
+    )
+    checkpoints.consider()
+    store.delta_rows = DELTA_STALL_FACTOR * DELTA_ROWS_MAX
+    throttled = checkpoints.throttle()
+    assert throttled is not None and not checkpoints.trouble
+    running = asyncio.create_task(checkpoints.run())
+    try:
+        await asyncio.wait_for(throttled, 30)
+        assert "the checkpointer, process 77, has written for 0.05 s" in checkpoints.trouble
+        assert checkpoints.refusal and "kill -9 77: another one is started" in caplog.text
+        store.written.set()
+        await asyncio.wait_for(checkpoints.hold(), 30)
+        assert not checkpoints.trouble and not checkpoints.refusal
+    finally:
+        running.cancel()

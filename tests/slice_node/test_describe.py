@@ -26,7 +26,7 @@ CHUNK = 100
 
 
 def described(core: CoreDriver, *queues: bytes) -> wire.Description:
-    return finish(describe(core.state, wire.Describe(queues=queues, bindings=True), lambda _: 0))
+    return finish(describe(core.state, wire.Describe(queues=queues, bindings=True), lambda _: (0, False)))
 
 
 def counted(function: Callable[[bytes], object], calls: list[int]) -> Callable[[bytes], object]:
@@ -81,7 +81,7 @@ def test_bindings_that_end_while_a_queue_is_described_are_left_out() -> None:
     core.change(declare("q"), bind("q", *keys))
     core.change(*(publish(key, *([b"x"] * 600)) for key in keys))
     with_done(core, "q", keys, every_second(250))
-    work = describe(core.state, wire.Describe(queues=[b"q"], bindings=True), lambda _: 0)
+    work = describe(core.state, wire.Describe(queues=[b"q"], bindings=True), lambda _: (0, False))
     for _ in range(4):
         next(work)
     core.change(unbind("q", *keys, discard=True))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.chunk import encode_chunk
-from shoal_contract.options import KeyOptions
+from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch import filling, pulling
+from shoal_slice_node.core.dispatch.pulling import PullAnswer
 from shoal_slice_node.core.limits import PARCEL_BYTES_MAX
+from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.turns import Source
 
 from .core_driver import CoreDriver, bind, configure, declare, publish
 
@@ -53,3 +56,37 @@ def test_a_pull_over_many_expired_stretches_tells_a_bounded_number_of_gaps(monke
         assert len(core.gaps) - before <= 10
     assert bodies == [1, 102]
     assert core.gaps[0].first == 2 and core.gaps[-1].to == 102
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 100])
+def test_what_a_pull_took_whose_session_ended_meanwhile_was_delivered_to_nobody(
+    steps: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its answer was not made, or had not left. It counted as delivered, up to the dead-letter key, and its gap as
+    told."""
+    monkeypatch.setattr(pulling, "PULL_ROWS_PER_STEP", 4)
+    core = CoreDriver()
+    jobs = declare("q")
+    jobs.declares.options.CopyFrom(QueueOptions(max_deliveries=1, dead_letter="lost").to_wire())
+    last_12 = KeyOptions(capacity_messages=12, policy="drop_oldest")
+    core.change(declare("dead"), bind("dead", "lost"), jobs, configure("k", last_12), bind("q", "k"))
+    for number in range(20):
+        core.change(publish("k", b"%d" % number))
+    session = core.session()
+    source, answers = Source(b"c", 1), []
+    pull = requests.pull(core.node, session, wire.Pull(queue=b"q", messages_max=100), 0, 60_000, PullAnswer())
+    core.node.add_work(source, pull(), lambda answer, error: answers.append(answer))
+    while steps and not answers:
+        core.node.turns.step()
+        steps -= 1
+    assert bool(answers) == (steps > 0)
+    core.node.close_session(session, source)
+    core.maintain()
+    other = core.session()
+    core.attach(other, "q")
+    assert len(core.take(other)) == 12
+    assert [(gap.first, gap.to) for gap in core.gaps] == [(1, 9)]
+    assert core.node.state.counters.deliveries == 12
+    dead = core.session()
+    core.attach(dead, "dead")
+    assert core.take(dead) == []

@@ -97,7 +97,7 @@ def test_between_thousands_of_done_ranges_steps_stay_short() -> None:
 WORKS: dict[str, Callable[[CoreDriver], Work[object]]] = {
     "peek": lambda core: peeked(core, MESSAGES),
     "pull": lambda core: pulled(core, MESSAGES),
-    "describe": lambda core: describe(core.state, wire.Describe(queues=[b"q"], bindings=True), lambda _: 0),
+    "describe": lambda core: describe(core.state, wire.Describe(queues=[b"q"], bindings=True), lambda _: (0, False)),
     "bindings": lambda core: list_bindings(core.state, b"q", b"", 1000),
     "queues": lambda core: list_queues(core.state, b"", b"", 1000),
     "keys": lambda core: list_keys(core.state, b"", b"", 1000),

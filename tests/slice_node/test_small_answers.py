@@ -93,9 +93,11 @@ async def test_others_do_not_wait_for_ever_for_many_who_leave_few_answers_unread
             await session.write(wire.SessionRequest(pull=peek))
         while broker.answers.share.free_bytes >= LARGE_ANSWER_BYTES:  # noqa: ASYNC110 - the node is doing it
             await asyncio.sleep(0.005)
-        assert (await stub.Pull(wire.PullRequest(pull=peek))).deliveries
-        left = len(broker.writers) - 1
-        assert 0 < left < SESSIONS, "no more end than others need"
+        left = SESSIONS
+        while left == SESSIONS:  # On a slow machine the transport may still take some, and so make room.
+            assert (await stub.Pull(wire.PullRequest(pull=peek))).deliveries
+            left = len(broker.writers) - 1
+        assert left > 0, "no more end than others need"
         assert not rests.call.done()
         reads = [asyncio.ensure_future(session.read_until(lambda: False)) for session in greedy]
         ended, others = await asyncio.wait(reads, return_when=asyncio.FIRST_COMPLETED)

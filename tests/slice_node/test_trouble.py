@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from pathlib import Path
 
 import grpc
@@ -13,6 +14,7 @@ from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 
+from .node_process import How, NodeProcess
 from .troubled_node import FULL, WAIT_S, troubled
 
 
@@ -66,3 +68,32 @@ async def test_a_node_that_is_told_to_stop_serves_until_its_checkpoint_is_writte
         async with asyncio.timeout(WAIT_S):
             assert await found.node.process.wait() == 0
         assert not found.lines("the node stops")
+
+
+async def test_a_node_whose_data_folder_is_removed_ends_and_does_not_say_that_nothing_is_lost(tmp_path: Path) -> None:
+    """It went on acknowledging what no disk had."""
+    log = tmp_path / "log"
+    node = await NodeProcess.start(tmp_path / "data", how=How(log=log))
+    async with node.stub() as stub:
+        await stub.Declare(wire.DeclareRequest(queue=b"q"))
+    shutil.rmtree(tmp_path / "data")
+    async with asyncio.timeout(WAIT_S):
+        assert await node.process.wait() == 1
+    assert "its data folder was removed while it ran" in log.read_text()
+    assert "Nothing is lost" not in log.read_text()
+
+
+async def test_an_archive_that_takes_nothing_is_told_until_it_does(tmp_path: Path) -> None:
+    """All was well until the slice's own disk was full."""
+    archive = tmp_path / "archive"
+    async with troubled(tmp_path, "--archive", str(archive), "--archive-every", "0.1") as found:
+        await found.declare(b"q0")
+        shutil.rmtree(archive, ignore_errors=True)
+        archive.write_text("no folder")
+        async with asyncio.timeout(WAIT_S):
+            await found.declare(b"q1")
+            while "the archive takes no segments" not in await found.trouble():
+                pass  # It is closed and tried soon.
+            archive.unlink()
+            while await found.trouble():
+                pass  # It is tried again.

@@ -29,6 +29,7 @@ def merge_descriptions(
         body_bytes=sum(part.body_bytes for part in present),
         oldest_ms=min((part.oldest_ms for part in present if part.oldest_ms), default=0),
         attached_sessions=max((part.attached_sessions for part in present), default=0),
+        consumed=any(map(consumed, present)),
         bindings=tuple(_binding(binding) for part in present for binding in part.bindings),
         farewell=farewell,
     )
@@ -39,6 +40,11 @@ def living_parts(parts: Sequence[wire.QueueDescription], home: wire.QueueDescrip
     if not home.exists:
         return []
     return [part for part in parts if part.exists and same_life(part.incarnation, home.incarnation)]
+
+
+def consumed(part: wire.QueueDescription) -> bool:
+    """Returns whether a part is consumed; a slice of an older version tells only of attached sessions."""
+    return part.consumed or part.attached_sessions > 0
 
 
 def _binding(binding: wire.BindingDescription) -> BindingDescription:

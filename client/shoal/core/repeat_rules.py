@@ -41,8 +41,11 @@ class RepeatRule(Protocol):
     def acked(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         """Records acks of messages of this stream, which are sent."""
 
-    def acked_of_before(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> list[HandledRange]:
-        """Records acks of messages of an earlier stream. Returns those to be sent, if a stream is open."""
+    def acked_of_before(
+        self, key: bytes, first: int, end: int, handles: Sequence[int], unconfirmed: Container[int]
+    ) -> list[HandledRange]:
+        """Records acks of messages of an earlier stream. Returns those to be sent, if a stream is open. `unconfirmed`:
+        handles that are being attached, perhaps to another life of their queue: nothing is sent for these."""
 
     def answered(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         """Records that the slice has these acks."""
@@ -96,8 +99,10 @@ class DropRepeats:
     def acked(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         """Does nothing until it is answered."""
 
-    def acked_of_before(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> list[HandledRange]:
-        return self.repeats.ack(key, first, end, handles)
+    def acked_of_before(
+        self, key: bytes, first: int, end: int, handles: Sequence[int], unconfirmed: Container[int]
+    ) -> list[HandledRange]:
+        return self.repeats.ack(key, first, end, handles, unconfirmed)
 
     def answered(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         self.repeats.answered(key, first, end, handles)
@@ -157,8 +162,11 @@ class HandOutRepeats:
     def acked(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         self._out.done(key, first, end, handles)
 
-    def acked_of_before(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> list[HandledRange]:
-        return [(first, end, handles)]
+    def acked_of_before(
+        self, key: bytes, first: int, end: int, handles: Sequence[int], unconfirmed: Container[int]
+    ) -> list[HandledRange]:
+        known = [handle for handle in handles if handle not in unconfirmed]
+        return [(first, end, known)] if known else []
 
     def answered(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         """Does nothing: if it comes again, it is handed out."""

@@ -93,8 +93,10 @@ class Repeats:
         self._doubt = {pair: ranges for pair, ranges in self._doubt.items() if pair[1] not in handles}
 
     def lose_doubts(self, handles: Container[int]) -> None:
-        """Takes what is in doubt of handles for forgotten: whether they have their queue's former life is not known."""
+        """Takes acks of these handles that are in doubt, or have no answer, for forgotten: their life is not known."""
         self._doubts_forgotten += sum(count(ranges) for (_, one), ranges in self._doubt.items() if one in handles)
+        for block in self._pending():
+            self._doubts_forgotten += (block.end - block.first) * sum(one in handles for one in block.consumers)
         self.forget_doubts(handles)
 
     def take_forgotten(self) -> int:
@@ -125,17 +127,20 @@ class Repeats:
             self._forget_oldest()
         return news, again
 
-    def ack(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> list[HandledRange]:
+    def ack(
+        self, key: bytes, first: int, end: int, handles: Sequence[int], unconfirmed: Container[int] = ()
+    ) -> list[HandledRange]:
         """Records acks of messages of an earlier stream. Returns those that came again on this one: their acks take
-        effect."""
+        effect. What is acked of `unconfirmed` handles, which are being attached anew, is in doubt instead."""
         sent: list[HandledRange] = []
         for handle in handles:
             handed = within(self._marks(key).get(handle, ()), first, end)
             for low, high in handed:
                 pair = (key, handle)
-                now = within(self._again.get(pair, ()), low, high)
+                again = within(self._again.get(pair, ()), low, high)
+                _take(self._again, pair, again)
+                now = () if handle in unconfirmed else again
                 sent += [(one, other, (handle,)) for one, other in now]
-                _take(self._again, pair, now)
                 for one, other in _outside(now, low, high):
                     for book in (self._acked, self._doubt):
                         book[pair] = with_range(book.get(pair, ()), one, other)[0]
@@ -170,9 +175,8 @@ class Repeats:
         stream. Returns those that are to be nacked on it; those of an earlier stream come again anyway, unless they
         have come already."""
         pair = (key, handle)
-        acked = self._acked.get(pair, ())
         nacked: Ranges = ()
-        for low, high in _outside(acked, first, end):
+        for low, high in _outside(self._acked.get(pair, ()), first, end):
             nacked += ((low, high),) if now else within(self._again.get(pair, ()), low, high)
             self.answered(key, low, high, (handle,))
         return nacked
@@ -390,8 +394,7 @@ def _take(book: dict[Pair, Ranges], pair: Pair, ranges: Ranges) -> None:
     left = book.get(pair)
     if left is None:
         return
-    left = _without(left, ranges)
-    if left:
+    if left := _without(left, ranges):
         book[pair] = left
     else:
         del book[pair]

@@ -71,9 +71,9 @@ class FakeQueues:
         return found.incarnation
 
     def drop(self, queue: bytes, incarnation: int) -> int:
-        """Drops a queue, in any life if `incarnation` is 0. Returns its incarnation. Raises NoSuchQueue."""
+        """Drops a queue, up to this life; 0: in any life. Returns its incarnation. Raises NoSuchQueue."""
         found = self.parts.get(queue)
-        if found is None or (incarnation and found.incarnation not in (0, incarnation)):
+        if found is None or 0 < incarnation < found.incarnation:
             raise self._missing(queue)
         del self.parts[queue]
         self._on_drop(queue)

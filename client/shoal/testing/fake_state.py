@@ -93,7 +93,7 @@ class FakeState:
         """Called for messages that are given: queue, key, first <= offset < end, session, and how often by now."""
         self.used: Callable[[bytes], bool] = lambda queue: False
         """Returns whether a session consumes a queue."""
-        self.farewells = FakeFarewells(lambda queue: self.used(queue), lambda *letter: self.send_letter(*letter))
+        self.farewells = FakeFarewells(self.consumed, lambda *letter: self.send_letter(*letter))
         self.send_letter: Callable[[bytes, bytes], None] = self.take_letter
         """Publishes a dead letter or a farewell, on whichever slice owns its key."""
         self._owner_of = owner_of
@@ -251,7 +251,7 @@ class FakeState:
 
     def _drop(self, queue: bytes, incarnation: int, step: wire.Drops) -> tuple[list[int], list[int]]:
         self.queues.check(queue)
-        if step.if_unused and self.used(queue):
+        if step.if_unused and self.consumed(queue):
             raise Conflict(f"queue {show(queue)} is in use", subject=show(queue))
         if step.if_empty and self._backlog(queue):
             raise Conflict(f"queue {show(queue)} is not empty", subject=show(queue))
@@ -523,6 +523,12 @@ class FakeState:
             if not self._end_if_dead(name, key_name, binding, offset, reason):
                 del binding.given[offset]
 
+    def consumed(self, queue: bytes) -> bool:
+        """Returns whether a session consumes a queue: it has it attached, or messages of it out."""
+        return self.used(queue) or any(
+            bool(key.bindings[queue].given) for key in self.keys.values() if queue in key.bindings
+        )
+
     def describe(self, question: wire.Describe) -> wire.Description:
         """Describes queues and keys."""
         return wire.Description(
@@ -535,6 +541,7 @@ class FakeState:
         description = wire.QueueDescription(queue=queue, exists=found is not None)
         if found is not None:
             description.attached_sessions = int(self.used(queue))
+            description.consumed = self.consumed(queue)
             description.options.CopyFrom(found.options.to_wire())
             description.incarnation = found.incarnation if self.queues.knows_incarnations else 0
             self.farewells.describe(queue, description)

@@ -21,7 +21,7 @@ from shoal_contract.wire.redirector_pb2 import WatchMapRequest, WatchMapResponse
 from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
 from shoal_contract.wire.slice_pb2 import SessionRequest, SessionResponse, WatchRequest, WatchResponse
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
-from shoal_runtime.channels import open_channel
+from shoal_runtime.channels import check_not_forked, open_channel
 
 if TYPE_CHECKING:
     from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceAsyncStub
@@ -52,9 +52,11 @@ OPTIONS: Final[list[tuple[str, int]]] = [
 
 class GrpcTransport:
     """Opens channels when they are first needed. Channels of calls stay until `close`: one for each address ever
-    called, which are leaders and redirectors."""
+    called, which are leaders and redirectors. Raises Unavailable in a process that was forked from one that had
+    some."""
 
     def __init__(self) -> None:
+        check_not_forked()
         self._channels: dict[str, grpc.aio.Channel] = {}
         """Address -> the channel of its calls."""
         self._closed = False

@@ -447,7 +447,8 @@ class Drops(_message.Message):
     def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     @_builtins.property
     def incarnations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Empty, or for each queue: only the part of this incarnation is dropped, NoSuchQueue else; 0: whichever it is. In a
+        """Empty, or for each queue: a part of this incarnation, or of an earlier one that a drop left, is dropped, and
+        NoSuchQueue is the answer where a later one is; 0: whichever it is. In a
         journal, with `if_unused`: 2^64 - 1 where the leader found the queue in use, so the request is refused.
         """
 
@@ -1432,6 +1433,7 @@ class QueueDescription(_message.Message):
     BINDINGS_FIELD_NUMBER: _builtins.int
     INCARNATION_FIELD_NUMBER: _builtins.int
     FAREWELL_FIELD_NUMBER: _builtins.int
+    CONSUMED_FIELD_NUMBER: _builtins.int
     queue: _builtins.bytes
     exists: _builtins.bool
     """False: this slice has no part of the queue, the rest is empty."""
@@ -1446,6 +1448,8 @@ class QueueDescription(_message.Message):
     """Given by the queue's home when it was declared there, and to its parts elsewhere by the client that declares them; grows when a
     queue of this name is dropped and declared again. 0: not known (made by a bulk load).
     """
+    consumed: _builtins.bool
+    """A session has the queue attached here, or has messages of it that it pulled here and did not ack."""
     @_builtins.property
     def options(self) -> _common_pb2.QueueOptions: ...
     @_builtins.property
@@ -1468,10 +1472,11 @@ class QueueDescription(_message.Message):
         bindings: _abc.Iterable[Global___BindingDescription] | None = ...,
         incarnation: _builtins.int = ...,
         farewell: Global___FarewellDescription | None = ...,
+        consumed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["farewell", b"farewell", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_sessions", b"attached_sessions", "binding_count", b"binding_count", "bindings", b"bindings", "body_bytes", b"body_bytes", "exists", b"exists", "farewell", b"farewell", "incarnation", b"incarnation", "messages", b"messages", "oldest_ms", b"oldest_ms", "options", b"options", "queue", b"queue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_sessions", b"attached_sessions", "binding_count", b"binding_count", "bindings", b"bindings", "body_bytes", b"body_bytes", "consumed", b"consumed", "exists", b"exists", "farewell", b"farewell", "incarnation", b"incarnation", "messages", b"messages", "oldest_ms", b"oldest_ms", "options", b"options", "queue", b"queue"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

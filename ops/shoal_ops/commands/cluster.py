@@ -99,7 +99,9 @@ async def _run_until(
         await cluster.stop()
     if archive is not None:
         log("shoal", _told_archive(archive, [one for one in cluster.slices if not _archived(cluster, log, one)]))
-    log("shoal", f"stopped; the data is kept in {data}")
+    gone = [one for one in cluster.slices if not (data / one).exists()]
+    kept = f"the data of {', '.join(gone)} was removed from" if gone else "the data is kept in"
+    log("shoal", f"stopped; {kept} {data}")
 
 
 def _check_admin(address: str) -> None:

@@ -102,8 +102,10 @@ async def publish(
 
 
 async def _body(body: str | None) -> bytes:
-    """Raises TooLarge."""
-    return await read_standard_input("the body", BODY_BYTES_MAX) if body is None else body.encode()
+    """Returns the bytes as they were given. Raises TooLarge."""
+    if body is None:
+        return await read_standard_input("the body", BODY_BYTES_MAX)
+    return body.encode("utf-8", "surrogateescape")
 
 
 async def farewell(
@@ -194,7 +196,8 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
     output.facts(
         told
         | {"backlog messages": found.messages, "backlog bytes": found.body_bytes}
-        | {"attached sessions": found.attached_sessions, "bindings": found.binding_count}
+        | {"attached sessions": found.attached_sessions, "consumed": "yes" if found.consumed else "no"}
+        | {"bindings": found.binding_count}
     )
     rows = [(output.shown(one.key), one.start, one.cursor, one.end or "bound", one.messages) for one in found.bindings]
     if rows:

@@ -465,6 +465,7 @@ class Queue(BaseModel):
                     "body_bytes": 10,
                     "oldest_ms": 1_790_000_000_000,
                     "attached_sessions": 1,
+                    "consumed": True,
                     "home": "s02",
                     "farewell": {"key": "group-7", "after_s": 30, "due_ms": 0},
                 }
@@ -479,6 +480,7 @@ class Queue(BaseModel):
     body_bytes: int
     oldest_ms: Annotated[int, Field(description="when the oldest of it was published; 0: none")]
     attached_sessions: int
+    consumed: Annotated[bool, Field(description="attached, or messages of it are pulled and not acked")]
     home: Annotated[str, Field(description="the slice of its direct key")]
     farewell: Annotated[KeptFarewell | None, Field(description="if it has one")] = None
 

@@ -48,6 +48,7 @@ async def describe_queue(gateway: TheGateway, queue: QueueName) -> models.Queue:
         body_bytes=found.body_bytes,
         oldest_ms=found.oldest_ms,
         attached_sessions=found.attached_sessions,
+        consumed=found.consumed,
         home=await gateway.home_of(queue),
         farewell=_farewell_of(found.farewell),
     )

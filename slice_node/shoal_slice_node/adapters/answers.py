@@ -22,8 +22,9 @@ class Answers:
     def __init__(self, shared: AnswerRoom, wake: Callable[[], None]) -> None:
         self._shared = shared
         self._wake = wake
-        self._waiting: deque[tuple[wire.Answer, int, int, Reservation | None]] = deque()
-        """The answers that wait, each with its weight, its size in bytes, and its reservation if it is a large one."""
+        self._waiting: deque[tuple[wire.Answer, int, int, Reservation | None, Callable[[], None] | None]] = deque()
+        """The answers that wait, each with its weight, its size in bytes, its reservation if it is a large one, and
+        what is called when it is taken."""
         self._owed = 0
         self._waiting_bytes = 0
         self._written_bytes = 0
@@ -53,13 +54,19 @@ class Answers:
         self._owed += weight
         self._look()
 
-    def add(self, answer: wire.Answer, weight: int, reserved: Reservation | None = None) -> None:
+    def add(
+        self,
+        answer: wire.Answer,
+        weight: int,
+        reserved: Reservation | None = None,
+        on_left: Callable[[], None] | None = None,
+    ) -> None:
         """Adds an answer to be written. `weight`: what was counted for its frame. `reserved`: the reservation that the
-        answer fills."""
+        answer fills. `on_left`: called when it is taken to be written."""
         if self._closed:
             return
         size_bytes = answer.ByteSize()
-        self._waiting.append((answer, weight, size_bytes, reserved))
+        self._waiting.append((answer, weight, size_bytes, reserved, on_left))
         self._waiting_bytes += size_bytes
         if reserved is None:
             self._shared.change(size_bytes)
@@ -68,10 +75,12 @@ class Answers:
         self._look()
         self._wake()
 
-    def large(self, weight: int) -> tuple[Callable[[wire.Answer], None], Callable[[Reservation], bool]]:
+    def large(
+        self, weight: int, on_left: Callable[[], None] | None = None
+    ) -> tuple[Callable[[wire.Answer], None], Callable[[Reservation], bool]]:
         """Returns two functions for one large answer: the first takes the answer, the second takes its reservation and
         returns False if the session has ended. They are not looked up by the frame's sequence, since a client may use
-        one sequence twice."""
+        one sequence twice. `on_left`: see `add`."""
         reserved: Reservation | None = None
 
         def keep(reservation: Reservation) -> bool:
@@ -83,14 +92,14 @@ class Answers:
             self._reservations.add(reservation)
             return True
 
-        return (lambda answer: self.add(answer, weight, reserved)), keep
+        return (lambda answer: self.add(answer, weight, reserved, on_left)), keep
 
     def take(self, response: wire.SessionResponse, room_bytes: int) -> int:
         """Moves the answers that fit into `response`, but at least one if any waits. Returns the bytes that are left
         of `room_bytes`."""
         waiting, begun_bytes = self._waiting, room_bytes
         while waiting and (room_bytes == begun_bytes or waiting[0][2] + 8 <= room_bytes):
-            answer, weight, size_bytes, reserved = waiting.popleft()
+            answer, weight, size_bytes, reserved, on_left = waiting.popleft()
             self._owed -= weight
             self._waiting_bytes -= size_bytes
             if reserved is None:
@@ -99,6 +108,8 @@ class Answers:
                 self._written.append(reserved)
             room_bytes -= size_bytes + 8
             response.answers.append(answer)
+            if on_left is not None:
+                on_left()
         self._look()
         return room_bytes
 
@@ -115,7 +126,7 @@ class Answers:
     def close(self) -> None:
         """Frees everything at the session's end. Answers that are still owed are dropped."""
         self._closed = True
-        small = sum(size_bytes for _, _, size_bytes, reserved in self._waiting if reserved is None)
+        small = sum(size_bytes for _, _, size_bytes, reserved, _ in self._waiting if reserved is None)
         self._waiting.clear()
         self._shared.change(-small - self._written_bytes)
         self._waiting_bytes = self._written_bytes = 0

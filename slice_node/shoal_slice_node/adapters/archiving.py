@@ -56,6 +56,14 @@ class Archiving:
         """What the journal's disk, or the process, lacked at the last attempt; "": nothing."""
         self._wake = asyncio.Event()
 
+    @property
+    def trouble(self) -> str:
+        """Says that the archive takes nothing, as a sentence; "" while it does, or nothing was tried."""
+        if not self.figures.problem:
+            return ""
+        waiting = f"{self.figures.waiting} wait on the slice's disk"
+        return f"the archive takes no segments, and {waiting}: {self.figures.problem}"
+
     def release(self, below_lsn: int) -> None:
         """Requests that the records below `below_lsn`, which nothing needs any more, are archived and then released.
         Returns at once."""

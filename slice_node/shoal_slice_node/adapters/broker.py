@@ -191,9 +191,10 @@ class Broker:
 
     @property
     def trouble(self) -> str:
-        """Returns, as a sentence, what is wrong: changes are refused, checkpoints fail, or the clock is behind; "" if
-        nothing is."""
-        return self.refuses or self.checkpoints.trouble or self.clock.trouble
+        """Returns, as a sentence, what is wrong: changes are refused, checkpoints fail, the archive takes nothing, or
+        the clock is behind; "" if nothing is."""
+        archive = "" if self.archiving is None else self.archiving.trouble
+        return self.refuses or self.checkpoints.trouble or archive or self.clock.trouble
 
     # Sessions.
 

@@ -19,6 +19,7 @@ from shoal_slice_node.adapters.commit_loop import JournalThread
 from shoal_slice_node.adapters.limits import (
     CHECKPOINT_RETRY_MS,
     CHECKPOINT_RETRY_MS_MAX,
+    CHECKPOINT_SLOW_S,
     DELTA_BYTES_MAX,
     DELTA_FAILING_STALL_FACTOR,
     DELTA_FREEING_FACTOR,
@@ -150,22 +151,22 @@ class Checkpoints:
     async def _checkpoint(self) -> None:
         """Writes the frozen delta. Tries until it is written, or melted for the next one, which is wanted at once."""
         while True:
+            slow = asyncio.get_running_loop().call_later(CHECKPOINT_SLOW_S, self._slow)
             try:
                 self.figures = await self._store.checkpoint()
                 break
             except Corrupt:
                 raise
             except ShoalError as error:
-                if error.message != self.problem:
-                    _log.error(
-                        "a checkpoint failed: %s. It is tried again when there is more room, and every %d s at least;"
-                        " until it succeeds, the journal grows, and changes are refused once too many wait",
-                        *(error, CHECKPOINT_RETRY_MS_MAX // 1000),
-                    )
-                self.problem = error.message
-                self._wake_waiting()  # They need not wait for one that fails.
+                self._fails(
+                    error.message,
+                    f"a checkpoint failed: {error}. It is tried again when there is more room, and every"
+                    f" {CHECKPOINT_RETRY_MS_MAX // 1000} s at least",
+                )
                 if isinstance(error, ResourceExhausted):  # Else the next segment takes what the checkpoint waits for.
                     self._journal.next_segment.leave_bytes = self._store.frozen_bytes + STORE_GROWTH_BYTES
+            finally:
+                slow.cancel()
             if await self._pause():
                 self._freezing.want(self._store.checkpoint_lsn + 1)
                 self._ended()
@@ -182,6 +183,18 @@ class Checkpoints:
         else:
             await self._release(below_lsn)
         self._ended()
+
+    def _slow(self) -> None:
+        pid = self._store.checkpointer_pid
+        told = f"the checkpointer, process {pid}, has written for {CHECKPOINT_SLOW_S:g} s"
+        self._fails(told, f"{told}. If it hangs, kill -9 {pid}: another one is started, and nothing is lost")
+
+    def _fails(self, problem: str, told: str) -> None:
+        """Notes why there is no checkpoint, and logs it once. Those that wait need not wait for one that fails."""
+        if problem != self.problem:
+            _log.error("%s; until it succeeds, the journal grows, and changes are refused once too many wait", told)
+        self.problem = problem
+        self._wake_waiting()
 
     def _ended(self) -> None:
         """Lets those go on that wait until nothing is frozen."""

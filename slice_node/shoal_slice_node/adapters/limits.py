@@ -418,6 +418,9 @@ processes. A node that cannot open its next journal segment refuses changes."""
 MELT_SHARE: Final = 8
 """A frozen delta that cannot be written is put together with later changes when that makes it smaller by an eighth."""
 
+FOLDER_LOOK_MS: Final = 1_000
+"""The pause between two looks whether the data folder is still there, in milliseconds."""
+
 JOURNAL_ROOM_LOOK_MS: Final = 1_000
 """The time between looks for room for the next segment, after the journal's disk was full."""
 
@@ -427,6 +430,10 @@ room is looked at as often."""
 
 CHECKPOINT_RETRY_MS_MAX: Final = 30_000
 """The most time between attempts to checkpoint. A quota, or a store elsewhere, shows no more room than before."""
+
+CHECKPOINT_SLOW_S: Final = 30.0
+"""How long a checkpoint may take, in seconds, before it counts as failing: a checkpointer that hangs must be told, and
+nothing may wait for it. A quiet machine writes one in 1 to 2 s."""
 
 ARCHIVE_RETRY_MS: Final = 5_000
 """The time between attempts when the archive's volume is full or gone. Meanwhile the journal grows, serving goes on."""

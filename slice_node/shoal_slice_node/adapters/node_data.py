@@ -14,11 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from shoal_contract.errors import ShoalError
+from shoal_contract.errors import Corrupt, ShoalError
 from shoal_runtime.tasks import OnFailure, Tasks
 from shoal_slice_node.adapters.archiving import Archiving
 from shoal_slice_node.adapters.checkpoints import Checkpoints
-from shoal_slice_node.adapters.limits import CHECKPOINT_STOP_S
+from shoal_slice_node.adapters.limits import CHECKPOINT_STOP_S, FOLDER_LOOK_MS
 from shoal_slice_node.adapters.recovery import Recovered
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.node.replica import Replica
@@ -74,9 +74,19 @@ class NodeData:
 
     def start(self) -> None:
         asyncio.get_running_loop().run_in_executor(None, self.store.warm)
+        self._tasks.start("folder", self._end_without_folder())
         self._tasks.start("checkpoints", self.checkpoints.run())
         if self.archiving is not None:
             self._tasks.start("archiving", self.archiving.run())
+
+    async def _end_without_folder(self) -> None:
+        """Raises Corrupt once the data is removed: what is acknowledged from then on would be lost."""
+        while not self.store.removed:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(FOLDER_LOOK_MS / 1000)
+        raise Corrupt(
+            "its data folder was removed while it ran: what the slice had is gone, unless there is a backup",
+            subject="data folder",
+        )
 
     async def close(self, checkpoint: bool, within_s: float = CHECKPOINT_STOP_S) -> None:
         """Closes the data, when no role uses it any more. `checkpoint`: it first checkpoints and archives everything,
@@ -96,10 +106,8 @@ class NodeData:
                     within_s,
                 )
         except ShoalError as error:
-            _log.warning(
-                "the node stops without a last checkpoint: %s. Nothing is lost: the next start replays the journal",
-                error,
-            )
+            kept = "" if self.store.removed else ". Nothing is lost: the next start replays the journal"
+            _log.warning("the node stops without a last checkpoint: %s%s", error, kept)
         await self._tasks.close()
         await self.in_journal_thread(self.journal.close)
         self._thread.shutdown()

@@ -23,6 +23,7 @@ from shoal_slice_node.adapters.limits import (
     RESPONSE_BYTES_MAX,
 )
 from shoal_slice_node.core.apply.records import ChangeHead
+from shoal_slice_node.core.dispatch.pulling import PullAnswer
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.node import requests as node_requests
 from shoal_slice_node.core.turns import Source
@@ -77,8 +78,9 @@ class SessionWork:
             work = node_requests.detach(broker.node, session, request.detach)
             requests.submit_work(broker, source, sequence, work, answer)
         elif kind == "pull":
-            work = node_requests.pull(broker.node, session, request.pull, 0, PULL_LEASE_MS_MAX)
-            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept))
+            pulled = PullAnswer()
+            work = node_requests.pull(broker.node, session, request.pull, 0, PULL_LEASE_MS_MAX, pulled)
+            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept, pulled.left))
         elif kind == "describe":
             work = node_requests.describe(broker.node, request.describe)
             size_bytes = described_bytes(request.describe)
@@ -87,9 +89,12 @@ class SessionWork:
             raise Malformed(f"frame {sequence} is {kind or 'empty'}: unknown here, or Open a second time")
         return large_bytes
 
-    def _large(self, weight: int, kept: Kept) -> tuple[requests.Answered, Callable[[Reservation], bool]]:
-        """Returns what takes a large answer, and what takes its reservation."""
-        add, keep = self._answers.large(weight)
+    def _large(
+        self, weight: int, kept: Kept, on_left: Callable[[], None] | None = None
+    ) -> tuple[requests.Answered, Callable[[Reservation], bool]]:
+        """Returns what takes a large answer, and what takes its reservation. `on_left`: called when the answer is
+        taken to be written."""
+        add, keep = self._answers.large(weight, on_left)
 
         def answer(answer: wire.Answer) -> None:
             kept.free()

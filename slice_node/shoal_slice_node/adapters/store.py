@@ -66,6 +66,11 @@ class Store:
         return cls(folder, lock_fd, checkpointer, base, delta_rows_max)
 
     @property
+    def removed(self) -> bool:
+        """Returns whether the store's folder was removed since it was opened."""
+        return os.fstat(self._lock_fd).st_nlink == 0
+
+    @property
     def delta_rows(self) -> int:
         """Returns the number of rows changed since the last freeze."""
         return self.tables.rows_active
@@ -78,12 +83,13 @@ class Store:
     @property
     def disk_bytes(self) -> int:
         """Returns the disk space allocated for the checkpoint, in bytes."""
-        return (self._folder / DATA_FILE).stat().st_blocks * 512
+        file = self._folder / DATA_FILE
+        return file.stat().st_blocks * 512 if file.exists() else 0
 
     @property
     def disk_free_bytes(self) -> int:
         """Returns the number of bytes that this process may still write on the store's file system."""
-        found = os.statvfs(self._folder)
+        found = os.fstatvfs(self._lock_fd)
         return found.f_bavail * found.f_frsize
 
     @property

@@ -116,7 +116,14 @@ async def test_a_hundred_bodies_at_once_that_are_published(
     else:
         path, body = "/v1/keys/k/messages/batch", {"messages": [{"body": "y"}] * count}
     content, kind = json.dumps(body).encode(), {"content-type": "application/json"}
-    posted = await asyncio.gather(*(client.post(path, content=content, headers=kind) for _ in range(100)))
+
+    async def post() -> httpx.Response | None:
+        try:
+            return await client.post(path, content=content, headers=kind)
+        except httpx.NetworkError:
+            return None  # The end of a connection that was too slow (408) may overtake its answer.
+
+    posted = [one for one in await asyncio.gather(*(post() for _ in range(100))) if one is not None]
     found = Counter(one.status_code for one in posted)
     # 503 and 504: the slices, which share this machine, were too busy.
     assert set(found) <= {200, 408, 429, 503, 504}, found

@@ -79,12 +79,17 @@ function queueFacts(found) {
     ["Backlog", found.messages ? `${exact(found.messages)} ${found.messages === 1 ? "message" : "messages"}, ${bytes(found.body_bytes)}` : "none"],
     ["Oldest", found.oldest_ms ? `${duration(Math.max(0, (Date.now() - found.oldest_ms) / 1000))} old` : "none"],
     ["Bindings", exact(found.bindings)],
-    ["Consumed by", found.attached_sessions ? `${count(found.attached_sessions)} ${found.attached_sessions === 1 ? "session" : "sessions"}` : "no session now"],
+    ["Consumed by", consumers(found)],
     ["Lives", found.options.expires_after_s ? `${duration(found.options.expires_after_s)} without a consumer` : "until dropped"],
     ["Consumers", found.options.exclusive === "none" ? "any number" : `one, the ${found.options.exclusive}`],
     ["Farewell", found.farewell ? farewell(found.farewell) : "none"],
     ["Home", found.home],
   ]);
+}
+
+function consumers(found) {
+  if (!found.attached_sessions) return found.consumed ? "pulls: messages of it are out" : "no session now";
+  return `${count(found.attached_sessions)} ${found.attached_sessions === 1 ? "session" : "sessions"}`;
 }
 
 function farewell(kept) {

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.feeds import Feed
     from shoal_slice_node.core.dispatch.leases import Lease
     from shoal_slice_node.core.dispatch.sessions import Session
+
+
+Given = dict[bytes, list[tuple[int, int]]]
+"""Maps a key id to ranges of offsets: (first, to)."""
 
 
 class Attachment:
@@ -18,6 +23,7 @@ class Attachment:
     __slots__ = (
         "_left",
         "_pulls",
+        "_taken",
         "body_bytes",
         "feed",
         "handle",
@@ -56,7 +62,7 @@ class Attachment:
         self.lined = False
         self.lease: Lease | None = None
         """What it is given now joins this lease, in a queue with an ack timeout."""
-        self.unsent: dict[bytes, list[tuple[int, int]]] | None = None
+        self.unsent: Given | None = None
         """Maps a key id to what was on its way here and was taken back, as this was detached or did not read, and is
         out."""
         self.paused = False
@@ -68,6 +74,8 @@ class Attachment:
         """It was detached, and gets nothing more."""
         self._pulls = 0
         """The number of its pulls under way."""
+        self._taken: list[Given] = []
+        """What its pulls took whose answers have not left, or never will, as their session has ended."""
 
     @property
     def window_open(self) -> bool:
@@ -143,12 +151,26 @@ class Attachment:
         """Notes that nothing more joins its lease."""
         self.lease = None
 
-    def begin_pull(self) -> None:
+    def begin_pull(self) -> Given:
+        """Returns where the pull notes what it takes."""
+        given: Given = defaultdict(list)
         self._pulls += 1
+        self._taken.append(given)
+        return given
 
     def end_pull(self) -> None:
         self._pulls -= 1
         assert self._pulls >= 0
+
+    def answer_left(self, given: Given) -> None:
+        """Notes that the answer to a pull is on its way: what it took counts as delivered."""
+        self._taken = [one for one in self._taken if one is not given]
+
+    def not_sent(self, key_id: bytes) -> list[tuple[int, int]]:
+        """Returns what it was given of a key and does not reach it, or has not yet; maybe with what is not out any
+        more."""
+        noted = [] if self.unsent is None else self.unsent.get(key_id, [])
+        return noted + [one for given in self._taken for one in given.get(key_id, ())]
 
     def join_line(self) -> bool:
         """Notes that the feed puts it into its line. Returns False if it stands there, was detached, or pulls."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.dispatch.attachment import Attachment
+from shoal_slice_node.core.dispatch.attachment import Attachment, Given
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.filling import Budget, fill
@@ -37,6 +38,25 @@ class PullTerms(NamedTuple):
     lease_ms: int
 
 
+class PullAnswer:
+    """Tells what made a pull's answer that it leaves: what the pull took counts as delivered from then on. If its
+    session ends before, it was given to nobody."""
+
+    __slots__ = ("_on_left",)
+
+    def __init__(self) -> None:
+        self._on_left: Callable[[], None] | None = None
+
+    def made(self, on_left: Callable[[], None]) -> None:
+        self._on_left = on_left
+
+    def left(self) -> None:
+        """Notes that the answer leaves; an answer that brings nothing need not be noted."""
+        on_left, self._on_left = self._on_left, None
+        if on_left is not None:
+            on_left()
+
+
 class Puller:
     """Takes messages for sessions. On the leader only. Times are of a clock that only grows."""
 
@@ -46,11 +66,11 @@ class Puller:
         self._leases = dispatcher.registry.leases
 
     def pull(
-        self, session: Session, queue_id: bytes, terms: PullTerms, now_ms: int
+        self, session: Session, queue_id: bytes, terms: PullTerms, now_ms: int, answer: PullAnswer | None = None
     ) -> Generator[None, None, list[Parcel]]:
         """Takes up to messages_max messages of the queue's backlog, oldest of each key first. Yields between steps;
         returns what was taken, and gaps; [] if there is nothing. After many gaps it ends, whether it found messages or
-        not: the next pull goes on.
+        not: the next pull goes on. `answer`: tells when the answer leaves; None: it does so at once.
 
         Raises ResourceExhausted if the session has too much out already.
         """
@@ -73,32 +93,44 @@ class Puller:
             self._dispatcher.registry.taken(feed)
         lease_ms = terms.lease_ms or feed.ack_timeout_ms
         lease = Lease(attachment, lease_ms, now_ms + lease_ms) if lease_ms else None
-        attachment.begin_pull()
+        given = attachment.begin_pull()
         try:
-            parcels, gaps = yield from self._take(feed, attachment, terms, lease)
+            parcels, gaps = yield from self._take(feed, attachment, terms, lease, given)
         finally:
             attachment.end_pull()
             self._dispatcher.registry.wake(feed)  # Streams were out of its line meanwhile, when windows opened.
-        for key_id, first, to in () if session.closed else gaps:
-            self._dispatcher.acks.was_told(attachment, key_id, first, to)
-        self._state.counters.deliveries += sum(parcel.to - parcel.low for parcel in parcels if not parcel.is_gap)
         if lease is not None and lease.messages:
             self._leases.add(lease)
-        if not attachment.messages:
-            self._dispatcher.registry.end_pull(attachment)
-            self._dispatcher.registry.forget_if_idle(feed)
+        left = partial(self._left, attachment, given, gaps)
+        if answer is None or not given:
+            left()
+        else:
+            answer.made(left)
         return parcels
 
+    def _left(self, attachment: Attachment, given: Given, gaps: Sequence[tuple[bytes, int, int]]) -> None:
+        attachment.answer_left(given)
+        if attachment.session.closed:
+            return
+        for key_id, first, to in gaps:
+            self._dispatcher.acks.was_told(attachment, key_id, first, to)
+        taken = sum(to - first for ranges in given.values() for first, to in ranges)
+        self._state.counters.deliveries += taken - sum(to - first for _, first, to in gaps)
+        if not attachment.messages and attachment.session.pullers.get(attachment.feed.queue_id) is attachment:
+            self._dispatcher.registry.end_pull(attachment)
+            self._dispatcher.registry.forget_if_idle(attachment.feed)
+
     def _take(
-        self, feed: Feed, attachment: Attachment, terms: PullTerms, lease: Lease | None
+        self, feed: Feed, attachment: Attachment, terms: PullTerms, lease: Lease | None, given: Given
     ) -> Generator[None, None, tuple[list[Parcel], list[tuple[bytes, int, int]]]]:
-        """Returns what was taken, and which of it are gaps: key id, first offset, end offset."""
+        """Returns what was taken, and which of it are gaps: key id, first offset, end offset. Notes all in `given`."""
         parcels: list[Parcel] = []
         gaps: list[tuple[bytes, int, int]] = []
 
         def give(stream: Stream, __: Attachment, part: ChunkPart) -> None:
             of_chunk = part.key, part.first, part.low, part.to, part.chunk, part.time_ms
             parcels.append(Parcel(*of_chunk, part.times, expires_ms=part.expires_ms, gap=part.gap))
+            given[stream.key_id].append((part.low, part.to))
             if part.gap:
                 gaps.append((stream.key_id, part.first, part.to))
 

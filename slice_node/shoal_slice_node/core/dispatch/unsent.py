@@ -60,8 +60,7 @@ class UnsentParcels:
 def unsent(attachment: Attachment, stream: Stream) -> Ranges | None:
     """Returns what the attachment was given of a stream and was not sent, maybe with what it no longer has out; None:
     there is nothing."""
-    noted = attachment.unsent
-    pairs = noted.get(stream.key_id, []) if noted is not None else []
+    pairs = attachment.not_sent(stream.key_id)
     if attachment.handle is not None and stream.parcel > attachment.session.sent_to:
         found = attachment.session.unsent(stream.key_id, attachment.handle)
         pairs = pairs + [(parcel.low, parcel.to) for _, parcel in found]

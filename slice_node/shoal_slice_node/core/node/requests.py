@@ -29,7 +29,7 @@ from shoal_slice_node.core.dispatch.exclusive import consumed_elsewhere
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.new_part import NewPart, part_of
 from shoal_slice_node.core.dispatch.parcels import Parcel
-from shoal_slice_node.core.dispatch.pulling import PullTerms
+from shoal_slice_node.core.dispatch.pulling import PullAnswer, PullTerms
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import (
     ACKED_PER_STEP,
@@ -298,9 +298,14 @@ def _everyone(node: Node, ack: wire.Ack, key_id: bytes) -> Iterator[_Held | None
 
 
 def pull(
-    node: Node, session: Session, request: wire.Pull, lease_ms_default: int, lease_ms_max: int
+    node: Node,
+    session: Session,
+    request: wire.Pull,
+    lease_ms_default: int,
+    lease_ms_max: int,
+    pull_answer: PullAnswer | None = None,
 ) -> Callable[[], Work[wire.Answer]]:
-    """Checks a pull; returns its work. Raises InvalidName."""
+    """Checks a pull; returns its work. `pull_answer`: see Puller.pull. Raises InvalidName."""
     check_name(request.queue, "queue")
     messages = min(request.messages_max or PULL_MESSAGES_MAX, PULL_MESSAGES_MAX)
     body_bytes = min(request.bytes_max or PULL_BYTES_MAX, PULL_BYTES_MAX)
@@ -320,7 +325,7 @@ def pull(
         if request.peek:
             found = yield from peek(node.state, queue_id, messages, body_bytes, node.dispatcher.expiry_clock_ms)
         elif node.dispatcher.part_here(request.queue) is not None:
-            found = yield from node.puller.pull(session, queue_id, terms, node.now_ms)
+            found = yield from node.puller.pull(session, queue_id, terms, node.now_ms, pull_answer)
         else:
             node.unused_drops.want(request.queue)
         for number, one in enumerate(found, 1):
@@ -352,14 +357,14 @@ def describe(node: Node, request: wire.Describe) -> Callable[[], Work[wire.Answe
 
 def _describe(node: Node, request: wire.Describe) -> Work[wire.Answer]:
     """Describes. Raises NotOwner, ResourceExhausted."""
-    attached, due_ms = partial(_attached, node), partial(_due_ms, node)
-    description = yield from describe_work(node.state, request, attached, due_ms)
+    consumers, due_ms = partial(_consumers, node), partial(_due_ms, node)
+    description = yield from describe_work(node.state, request, consumers, due_ms)
     return wire.Answer(description=description)
 
 
-def _attached(node: Node, queue_id: bytes) -> int:
+def _consumers(node: Node, queue_id: bytes) -> tuple[int, bool]:
     feed = node.dispatcher.feeds.get(queue_id)
-    return 0 if feed is None else len(feed.attachments)
+    return (0, False) if feed is None else (len(feed.attachments), feed.consumed)
 
 
 def _due_ms(node: Node, queue_id: bytes, after_s: int) -> int:

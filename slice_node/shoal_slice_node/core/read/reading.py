@@ -34,8 +34,8 @@ from shoal_slice_node.core.rows.ids import ID_BYTES, next_id
 from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key
 from shoal_slice_node.core.turns import Work, finish
 
-AttachedTo = Callable[[bytes], int]
-"""Returns how many sessions consume a queue, by its id."""
+ConsumersOf = Callable[[bytes], tuple[int, bool]]
+"""Returns how many sessions have a queue attached, by its id, and whether it is consumed: attached, or pulled from."""
 FarewellDue = Callable[[bytes, int], int]
 """Returns when the farewell of a queue is due, by the queue's id and the farewell's seconds; 0: a session consumes the
 queue, or it is not known."""
@@ -46,7 +46,7 @@ def _due_not_known(queue_id: bytes, after_s: int) -> int:
 
 
 def describe(
-    state: State, request: wire.Describe, attached: AttachedTo, due_ms: FarewellDue = _due_not_known
+    state: State, request: wire.Describe, consumers: ConsumersOf, due_ms: FarewellDue = _due_not_known
 ) -> Work[wire.Description]:
     """Answers a Describe.
 
@@ -59,7 +59,7 @@ def describe(
     listed = 0
     for number, name in enumerate(request.queues):
         bindings_max = DESCRIBE_LISTED_MAX - listed if request.bindings else 0
-        found = yield from _describe_queue(state, name, attached, due_ms, bindings_max)
+        found = yield from _describe_queue(state, name, consumers, due_ms, bindings_max)
         listed += len(found.bindings)
         description.queues.append(found)
         if number % READ_ROWS_PER_STEP == READ_ROWS_PER_STEP - 1:
@@ -101,23 +101,25 @@ def _check_bindings(bindings: int) -> None:
         )
 
 
-def describe_queue(state: State, name: bytes, attached_sessions: int, bindings_max: int) -> wire.QueueDescription:
+def describe_queue(state: State, name: bytes, consumers: int, bindings_max: int) -> wire.QueueDescription:
     """Describes one queue at one go: for tables that nothing else waits for."""
-    return finish(_describe_queue(state, name, lambda _: attached_sessions, _due_not_known, bindings_max))
+    return finish(_describe_queue(state, name, lambda _: (consumers, consumers > 0), _due_not_known, bindings_max))
 
 
 def _describe_queue(
-    state: State, name: bytes, attached: AttachedTo, due_ms: FarewellDue, bindings_max: int
+    state: State, name: bytes, consumers: ConsumersOf, due_ms: FarewellDue, bindings_max: int
 ) -> Work[wire.QueueDescription]:
     """Describes one queue in steps. `bindings_max`: how many bindings to list."""
     queue = state.load_queue(name)
     if queue is None:
         return wire.QueueDescription(queue=name)
+    attached, consumed = consumers(queue.id)
     described = wire.QueueDescription(
         queue=name,
         exists=True,
         binding_count=queue.bindings,
-        attached_sessions=attached(queue.id),
+        attached_sessions=attached,
+        consumed=consumed,
         incarnation=queue.incarnation,
     )
     described.options.CopyFrom(queue.options.to_wire())
