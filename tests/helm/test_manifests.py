@@ -6,6 +6,7 @@ work with these arguments (test_running.py).
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import pytest
 from shoal_chart.chart import CHART, Manifest, hooks_of, read_values, render
 from shoal_chart.documented import schema_values
 from shoal_chart.pods import JOBS, SERVERS, Pod, pods_of, selects, template_of, workloads
+from shoal_slice_node.adapters.limits import STARTED_WAIT_S
 from tests.helm.examples import EXAMPLES, FILES, NAMESPACE
 
 KUBERNETES = ("1.28", "1.31", "1.34", "1.37")
@@ -148,6 +150,32 @@ def test_every_container_says_what_it_needs_and_servers_how_they_are(rendered: l
         if not pod.ends:
             for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
                 assert container[probe]["httpGet"]["port"] in {port["name"] for port in container["ports"]}
+
+
+def test_no_startup_probe_asks_whether_a_server_is_ready(rendered: list[Manifest]) -> None:
+    """A server that waits for etcd, or whose disk is full, is not ready for as long as that takes: it was ended again
+    and again. A slice has not started before its journal is recovered."""
+    asked = {}
+    for pod, container in containers(rendered):
+        if "startupProbe" in container and pod.labels["app.kubernetes.io/component"] != "etcd":
+            probe = container["startupProbe"]
+            asked[pod.labels["app.kubernetes.io/component"]] = probe["httpGet"]["path"]
+            assert container["readinessProbe"]["httpGet"] == {**probe["httpGet"], "path": "/readyz"}
+            assert container["livenessProbe"]["httpGet"] == {**probe["httpGet"], "path": "/healthz"}
+    assert asked == {"slice": "/startedz", "redirector": "/healthz", "admin": "/healthz"}
+
+
+def test_a_start_has_time_to_wait_for_etcd() -> None:
+    """A slice counts as started once it has waited for STARTED_WAIT_S: before its startup probe has failed for good."""
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    allowed_s = schema["properties"]["slices"]["properties"]["startSeconds"]["minimum"]
+    probes = [
+        container["startupProbe"]
+        for pod, container in containers(render({"slices": {"startSeconds": allowed_s}}))
+        if container["name"] == "slice"
+    ]
+    assert [probe["periodSeconds"] * probe["failureThreshold"] for probe in probes] == [allowed_s]
+    assert allowed_s >= 2 * STARTED_WAIT_S
 
 
 def test_images_are_pinned(rendered: list[Manifest]) -> None:

@@ -24,6 +24,7 @@ import pytest_asyncio
 
 import shoal
 from shoal_chart.chart import CHART, Manifest, hooks_of, merged, read_values, render
+from shoal_chart.pods import Pod
 from shoal_chart.running import RenderedCluster
 from shoal_coordination.options import Tls
 from shoal_local.etcd import LocalEtcd, ServerTls, etcd_in_wheel
@@ -251,9 +252,8 @@ async def external(tmp_path: Path, certificates: Path) -> AsyncIterator[LocalEtc
     await etcd.stop()
 
 
-async def test_an_external_etcd_is_reached_by_tls_and_login(
-    external: LocalEtcd, certificates: Path, tmp_path: Path
-) -> None:
+def with_external(external: LocalEtcd, certificates: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Values of three slices with this etcd, and where its addresses lead and its secrets are."""
     values = read_values([THREE])
     files = {"ca.crt": "ca.pem", "tls.crt": "client.pem", "tls.key": "client.key"}
     secrets = {
@@ -263,16 +263,50 @@ async def test_an_external_etcd_is_reached_by_tls_and_login(
     }
     outside = dict.fromkeys(values["etcd"]["external"]["endpoints"], external.endpoint)
     assert len(outside) == 3
-    manifests = render(values)
-    async with RenderedCluster(manifests, tmp_path / "run", outside=outside, secrets=secrets) as cluster:
+    return values, {"outside": outside, "secrets": secrets}
+
+
+async def test_an_external_etcd_is_reached_by_tls_and_login(
+    external: LocalEtcd, certificates: Path, tmp_path: Path
+) -> None:
+    values, where = with_external(external, certificates)
+    async with RenderedCluster(render(values), tmp_path / "run", **where) as cluster:
         code, told = await run("-m", "shoal_ops", "status", "--json", "--at", cluster.address("redirector", "grpc"))
         assert (code, len(json.loads(told)["slices"])) == (0, 3)
         wrong = RenderedCluster(
-            cluster.manifests, tmp_path / "wrong", outside=outside,
-            secrets={**secrets, "shoal-etcd-login": {"password": b"guess"}},
+            cluster.manifests, tmp_path / "wrong", outside=where["outside"],
+            secrets={**where["secrets"], "shoal-etcd-login": {"password": b"guess"}},
         )  # fmt: skip
         code, told = await wrong.run_job(check_of(values))
         assert (code, "authentication failed" in told.lower() or "password" in told.lower()) == (1, True), told
+
+
+async def until_probed(cluster: RenderedCluster, pod: Pod, kind: str, passes: bool) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while (await cluster.probe(pod, kind) == 200) is not passes:
+            pass
+
+
+async def test_a_slice_that_starts_while_etcd_is_away_passes_its_startup_probe(
+    external: LocalEtcd, certificates: Path, tmp_path: Path
+) -> None:
+    """Kubernetes would end its container again and again, and bring no etcd by that."""
+    values, where = with_external(external, certificates)
+    async with RenderedCluster(render(values), tmp_path / "run", **where) as cluster:
+        await external.stop()
+        first, *others = [pod for pod in cluster.pods if "-slice-" in pod.name]
+        cluster.kill(first.name)
+        await until_probed(cluster, first, "startupProbe", passes=False)
+        await until_probed(cluster, first, "startupProbe", passes=True)
+        for pod in (first, *others):
+            await until_probed(cluster, pod, "readinessProbe", passes=False)
+        for pod in cluster.pods:
+            if not pod.ends:
+                assert await cluster.probe(pod, "startupProbe") == 200, pod.name
+        await external.start()
+        for pod in (first, *others):
+            await until_probed(cluster, pod, "readinessProbe", passes=True)
+        assert [cluster.starts(pod.name) for pod in (first, *others)] == [2, 1, 1]
 
 
 async def test_the_runner_as_a_program_refuses_what_cannot_be_rendered() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +14,7 @@ import grpc
 from shoal_contract.wire import admin_pb2, redirector_pb2, slice_pb2
 
 PARTITIONS = 8
+WAIT_S = 60
 
 
 @dataclass(frozen=True)
@@ -35,7 +38,32 @@ async def served(*slices: FakeSlice, slice_only: bool = False) -> AsyncIterator[
             return
         owners = [number % len(known) for number in range(PARTITIONS)]
         whole = redirector_pb2.WatchMapResponse(map_version=7, partitions=PARTITIONS, owners=owners, slices=known)
-        yield await _serve(stack, {"RedirectorService/WatchMap": (redirector_pb2.WatchMapRequest, whole)})
+        located = redirector_pb2.LocateResponse(map_version=7, slices=known)
+        answers = {
+            "RedirectorService/WatchMap": (redirector_pb2.WatchMapRequest, whole),
+            "RedirectorService/Locate": (redirector_pb2.LocateRequest, located),
+        }
+        yield await _serve(stack, answers)
+
+
+@contextmanager
+def served_beside(*slices: FakeSlice) -> Iterator[str]:
+    """The same for a test that blocks: they are served by a thread of their own."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, name="fake slices")
+    thread.start()
+    serving = served(*slices)
+
+    def done(work: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(work, loop).result(WAIT_S)
+
+    try:
+        yield done(serving.__aenter__())
+        done(serving.__aexit__(None, None, None))
+    finally:
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(WAIT_S)
+        loop.close()
 
 
 async def _start(one: FakeSlice, stack: AsyncExitStack) -> redirector_pb2.SliceAddress:

@@ -19,13 +19,14 @@ from typing import Any
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.partition_map import PartitionMap
-from shoal_slice_node.adapters import claiming
+from shoal_slice_node.adapters import claiming, limits
 from shoal_slice_node.adapters.store import Store
 from shoal_slice_node.main import main
 from shoal_slice_node.storage.files import DiskFile
 
 FOLDER = "FAULTS"
 LEASE = "LEASE_S"
+STARTED = "STARTED_WAIT_S"
 _write_at = DiskFile.write_at
 _checkpoint = Store.checkpoint
 _time_ns = time.time_ns
@@ -71,4 +72,6 @@ if __name__ == "__main__":
     claiming.owned_bytes = _owned_bytes_slowly
     if LEASE in os.environ:
         setattr(claiming, LEASE, int(os.environ[LEASE]))
+    if STARTED in os.environ:
+        setattr(limits, STARTED, int(os.environ[STARTED]))
     sys.exit(main())

@@ -28,14 +28,22 @@ from shoal_slice_node.storage.data_folder import STORE_FOLDER
 from .brokers import OPTIONS
 
 WAIT_S = 60
+Shows = Callable[[ShownRole, Figures | None], None]
+
+
+def _nothing(shown: ShownRole, figures: Figures | None) -> None:
+    pass
 
 
 class TestSeat:
-    """Gives the lead whenever it `may_lead`. `brokers`: those that live."""
+    """Opens the data once it `knows` the cluster, and gives the lead whenever it `may_lead`. `brokers`: those that
+    live."""
 
     __test__ = False
 
     def __init__(self, folder: Path) -> None:
+        self.knows = asyncio.Event()
+        self.knows.set()
         self.may_lead = asyncio.Event()
         self.may_lead.set()
         self.epoch = 0
@@ -49,6 +57,9 @@ class TestSeat:
         self.before_known: Callable[[], None] = lambda: None
         """Called after the partitions are in force, and before the role hears so."""
         self._folder = folder
+
+    async def wait(self) -> None:
+        await self.knows.wait()
 
     async def open(self) -> Recovered:
         return await recover(self._folder)
@@ -78,9 +89,10 @@ class TestSeat:
 
 class Process:
     """`roles` runs as the task `running`. `opened`: the epochs in which it served first. `served`: all in which it did.
-    `serves`: calls reach it."""
+    `serves`: calls reach it. `shows`: is told what probes are shown."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, shows: Shows) -> None:
+        self._shows = shows
         self.seat = TestSeat(folder)
         self.stop = asyncio.Event()
         self.servers = Servers("127.0.0.1:0", "", "", "", OPTIONS.memory.budget_bytes)
@@ -102,6 +114,7 @@ class Process:
         self.serves = figures is not None
         if self.serves:
             self.served.append(self.seat.epoch)
+        self._shows(shown, figures)
 
     async def until(self, role: Role, epoch: int = 0) -> None:
         """Returns once it has this role, in this epoch or a later one; a leader also serves then."""
@@ -119,9 +132,9 @@ class Process:
 
 
 @asynccontextmanager
-async def process(folder: Path) -> AsyncIterator[Process]:
+async def process(folder: Path, shows: Shows = _nothing) -> AsyncIterator[Process]:
     """A process that runs; it is stopped at the end if it still does."""
-    found = Process(folder)
+    found = Process(folder, shows)
     thresholds, switch_s = gc.get_threshold(), sys.getswitchinterval()
     async with Tasks("process") as tasks:
         found.running = tasks.start("roles", found.roles.run(), awaited=True)

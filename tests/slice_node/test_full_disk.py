@@ -126,6 +126,23 @@ async def test_a_node_stops_and_starts_on_a_full_disk(tmp_path: Path) -> None:
         assert check_path(disk).sound
 
 
+async def test_a_node_that_starts_on_a_full_disk_has_started_and_is_not_ready(tmp_path: Path) -> None:
+    """What ends processes that do not start, as Kubernetes does, must not end one that a purge would make well."""
+    with small_disk(tmp_path / "data", 200) as disk:
+        for life in ("first", "second"):
+            (tmp_path / life).mkdir()
+            (tmp_path / life / "data").symlink_to(disk)
+        async with troubled(tmp_path / "first", "--stop-s", "2") as found:
+            await found.declare(b"q")
+            filler = fill(disk, 2 * MIB)
+            await publish_until_refused(found)
+        async with troubled(tmp_path / "second") as found:
+            assert FULL in await found.until_ready(False)
+            assert (await found.http.get("/startedz")).status_code == 200
+            filler.unlink()
+            await found.until_ready(True)
+
+
 async def test_a_node_whose_store_has_no_room_starts_however_often_it_ended(tmp_path: Path) -> None:
     """Each life took changes that no checkpoint had, until a start had to write them, and could not."""
     data = tmp_path / "data"

@@ -80,9 +80,10 @@ async def refusal(stub: SliceServiceAsyncStub) -> ShoalError | None:
     return None
 
 
-def test_the_table_of_roles_leads_from_opening_to_closing() -> None:
+def test_the_table_of_roles_leads_from_waiting_to_closing() -> None:
     assert not NEXT[Role.CLOSING] and all(Role.CLOSING in NEXT[role] for role in Role if role is not Role.CLOSING)
-    assert not any(Role.OPENING in following for following in NEXT.values())
+    assert not any(Role.WAITING in following for following in NEXT.values())
+    assert [role for role in Role if Role.OPENING in NEXT[role]] == [Role.WAITING]
     assert [role for role in Role if Role.LEADING in NEXT[role]] == [Role.FOLLOWING]
 
 

@@ -81,7 +81,7 @@ async def test_a_process_whose_slice_another_node_leads_says_so_and_comes_back(
                 await until_role(http, "following")
                 ready = await http.get("/readyz")
                 assert (ready.status_code, "it is following" in ready.text) == (503, True)
-                assert (await http.get("/healthz")).status_code == 200
+                assert (await http.get("/healthz")).status_code == (await http.get("/startedz")).status_code == 200
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
                     await stub.Declare(wire.DeclareRequest(queue=b"q"))
                 error = from_rpc_error(refused.value)

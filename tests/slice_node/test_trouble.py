@@ -28,6 +28,7 @@ async def test_a_full_disk_is_told_everywhere_and_heals_without_a_restart(tmp_pa
             refusal = from_rpc_error(caught.value)
             assert isinstance(refusal, ResourceExhausted) and "the disk of slice s01 is full" in str(refusal)
         assert FULL in await found.until_ready(False)
+        assert (await found.http.get("/startedz")).status_code == 200
         assert await found.trouble() == FULL
         assert await found.metric("refuses_changes") == 1
         assert await found.metric("refusals_total", error="resource_exhausted") == 3

@@ -94,10 +94,12 @@ topologySpreadConstraints:
 {{- end -}}
 {{- end -}}
 
-{{/* All our servers answer these two paths. Takes (dict "port" NAME "startSeconds" N). */}}
+{{/* All our servers answer /readyz and /healthz. A server that waits for another one, or refuses changes, is not ready,
+but has started: to end it would help nothing. So "started" is a path that says only that the start is over. Takes
+(dict "port" NAME "started" PATH "startSeconds" N). */}}
 {{- define "shoal.probes" -}}
 startupProbe:
-  httpGet: {path: /readyz, port: {{ .port }}}
+  httpGet: {path: {{ .started }}, port: {{ .port }}}
   periodSeconds: 2
   timeoutSeconds: 5
   failureThreshold: {{ div (add .startSeconds 1) 2 }}

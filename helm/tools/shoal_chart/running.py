@@ -97,6 +97,10 @@ class RenderedCluster:
         address, path = self._commands[pod.name].probes[kind]
         return await asyncio.to_thread(_status, f"http://{address}{path}")
 
+    def kill(self, pod: str) -> None:
+        """Ends the process of a pod, which is started again."""
+        self._running[pod].kill()
+
     async def run_job(self, workload: Manifest) -> tuple[int, str]:
         """Runs a Job or CronJob once, hook or not. Returns its exit code and its output."""
         (pod,) = pods_of(workload, self._namespace)

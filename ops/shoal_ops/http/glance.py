@@ -27,6 +27,7 @@ def cluster(sample: Sample) -> models_admin.Cluster:
             node=one.figures.node if one.figures else "",
             state="serving" if one.figures else "silent",
             problem=one.problem,
+            trouble=_trouble(one),
         )
         for one in sample.slices
     ]
@@ -34,7 +35,7 @@ def cluster(sample: Sample) -> models_admin.Cluster:
         map_version=sample.map_version,
         map_age_ms=sample.map_age_ms,
         partitions=sample.partitions,
-        healthy=not sample.problem and all(one.figures is not None for one in sample.slices),
+        healthy=not sample.problem and all(one.figures and not one.figures.trouble for one in sample.slices),
         slices=slices,
     )
 
@@ -56,6 +57,10 @@ def overview(samples: Sequence[Sample]) -> models_admin.Overview:
     )
 
 
+def _trouble(one: SliceSample) -> str:
+    return one.figures.trouble if one.figures else ""
+
+
 def _slice(one: SliceSample, history: Sequence[SliceSample | None]) -> models_admin.SliceGlance:
     return models_admin.SliceGlance(
         slice=one.info.slice,
@@ -64,6 +69,7 @@ def _slice(one: SliceSample, history: Sequence[SliceSample | None]) -> models_ad
         partitions=one.info.partitions,
         state="serving" if one.figures else "silent",
         problem=one.problem,
+        trouble=_trouble(one),
         figures=_figures(one),
         rates=_shown_rates(one.rates),
         history={

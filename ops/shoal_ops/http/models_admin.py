@@ -66,6 +66,12 @@ class Glance(BaseModel):
     disk_bytes: int
 
 
+Trouble = Annotated[
+    str,
+    Field(description="what is wrong with it while it serves, as that it takes no changes on a full disk; empty: none"),
+]
+
+
 class SliceGlance(BaseModel):
     slice: str
     address: str
@@ -73,6 +79,7 @@ class SliceGlance(BaseModel):
     partitions: int
     state: Literal["serving", "silent"]
     problem: Annotated[str, Field(description="why it is silent")]
+    trouble: Trouble
     figures: Glance | None = None
     rates: Rates
     history: Annotated[
@@ -96,6 +103,7 @@ class Overview(BaseModel):
                 **_SLICE,
                 "state": "serving",
                 "problem": "",
+                "trouble": "",
                 "figures": _FIGURES,
                 "rates": _RATES,
                 "history": {"publishes": [8.0, 8.6]},
@@ -120,7 +128,8 @@ class SliceState(BaseModel):
     partitions: int
     node: str
     state: Literal["serving", "silent"]
-    problem: str
+    problem: Annotated[str, Field(description="why it is silent")]
+    trouble: Trouble
 
 
 class Cluster(BaseModel):
@@ -129,12 +138,12 @@ class Cluster(BaseModel):
         map_age_ms=0,
         partitions=4096,
         healthy=True,
-        slices=[{**_SLICE, "node": "n01", "state": "serving", "problem": ""}],
+        slices=[{**_SLICE, "node": "n01", "state": "serving", "problem": "", "trouble": ""}],
     )
     map_version: int
     map_age_ms: int
     partitions: int
-    healthy: Annotated[bool, Field(description="a redirector and every slice answer")]
+    healthy: Annotated[bool, Field(description="a redirector and every slice answer, and no slice has trouble")]
     slices: list[SliceState]
 
 

@@ -17,7 +17,7 @@ from shoal_runtime.http.bodies import Bodies, Body
 from shoal_runtime.http.headers import check_host, listens_on_loopback
 from shoal_runtime.http.limits import HttpLimits
 
-HEALTH: Final = frozenset({"/healthz", "/readyz"})
+HEALTH: Final = frozenset({"/healthz", "/startedz", "/readyz"})
 Check = Callable[[Scope], None]
 
 

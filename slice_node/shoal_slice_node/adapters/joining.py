@@ -30,6 +30,9 @@ from shoal_slice_node.core.apply.state import State
 class Seat(Protocol):
     """Says when a node may lead, and for how long. The same seat gives it the lead again after it lost it."""
 
+    async def wait(self) -> None:
+        """Waits until it is known what the cluster is. Raises what etcd's client raises for good."""
+
     async def open(self) -> Recovered:
         """Opens and recovers the node's data. Raises Conflict if the data is missing, foreign, of another life or an
         old copy; Corrupt, ResourceExhausted; what etcd's client raises for good."""
@@ -54,6 +57,9 @@ class Alone:
         self._node = node
         self._folder = folder
         self._delta_rows = delta_rows
+
+    async def wait(self) -> None:
+        """See Seat."""
 
     async def open(self) -> Recovered:
         """See Seat."""
@@ -92,6 +98,10 @@ class Member:
         self._registration: Registration | None = None
         self.claimed: SliceRecord | None = None
         """The slice's record as this process claimed it last."""
+
+    async def wait(self) -> None:
+        """See Seat."""
+        await first_view(self._client, self._cluster)
 
     async def open(self) -> Recovered:
         """See Seat."""

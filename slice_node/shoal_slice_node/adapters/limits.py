@@ -56,6 +56,11 @@ HTTP_BODY_BYTES_MAX: Final = 64 << 10
 HTTP_HEAD_BYTES_MAX: Final = 16 << 10
 """Bytes of a request's line and headers."""
 
+STARTED_WAIT_S: Final = 10
+"""A node that has waited for etcd for this time counts as started: to start it again would not bring etcd. A shorter
+wait is a part of its start, as etcd is usually heard within a second: what watches over starts, as Kubernetes does,
+goes on to watch over the recovery then."""
+
 HTTP_IDLE_S: Final = 120
 """An idle HTTP connection is closed after this time, which is longer than the time between scrapes."""
 

@@ -94,7 +94,7 @@ COUNTERS: tuple[tuple[str, str, Value], ...] = (
     ("checkpointer_restarts", "How often the checkpointer died.", lambda f: f.checkpointer_restarts),
 )
 
-ROLE = ("role", "1 for the process's role: opening, following, leading or closing.")
+ROLE = ("role", "1 for the process's role: waiting, opening, following, leading or closing.")
 REFUSALS = ("refusals", "Requests refused, by error.")
 DEAD_LETTERS = ("dead_letters", "Messages delivered as often as their queue allows, by how they came back last.")
 CORE = ("shoal_core_info", "Form of the core that runs, compiled or python, as a label.")

@@ -1,12 +1,13 @@
 """The roles of a node, through which its process goes: this is the table, and what happens at each change.
 
 ```
-opening ----> following ----> leading
-                  ^              |
-                  +--------------+      the lease is lost, or etcd names another leader or epoch
-(each) ----> closing                    a stop was asked for, or something failed for good
+waiting ----> opening ----> following ----> leading
+                                ^              |
+                                +--------------+      the lease is lost, or etcd names another leader or epoch
+(each) ----> closing                                  a stop was asked for, or something failed for good
 ```
 What fails or stops before the data is open ends the process at once: there is nothing to close.
+- *waiting*: etcd has not said yet what the cluster is, which decides whose data may be opened. It may take for ever.
 - *opening*: the data is opened and replayed. Ports are taken, and nothing is answered.
 - *following*: what the journal has is applied, checkpoints go on, and the node tries to lead. Calls are refused.
 - *leading*: clients are served, in one epoch. A Broker is made for it, and dropped after it.
@@ -48,6 +49,7 @@ Result = TypeVar("Result")
 class Role(StrEnum):
     """Says what the process is to its slice now."""
 
+    WAITING = "waiting"
     OPENING = "opening"
     FOLLOWING = "following"
     LEADING = "leading"
@@ -55,6 +57,7 @@ class Role(StrEnum):
 
 
 NEXT: Final[Mapping[Role, tuple[Role, ...]]] = {
+    Role.WAITING: (Role.OPENING, Role.CLOSING),
     Role.OPENING: (Role.FOLLOWING, Role.CLOSING),
     Role.FOLLOWING: (Role.LEADING, Role.CLOSING),
     Role.LEADING: (Role.FOLLOWING, Role.CLOSING),
@@ -68,7 +71,7 @@ class Roles:
     def __init__(
         self, seat: Seat, doors: Doors, data: DataOptions, broker: BrokerOptions, stop: asyncio.Event, stop_s: float
     ) -> None:
-        self.role = Role.OPENING
+        self.role = Role.WAITING
         self._seat = seat
         self._doors = doors
         self._data_options = data
@@ -88,6 +91,10 @@ class Roles:
 
     async def run(self) -> None:
         """Runs until `stop` is set, or until something fails for good; then raises that error."""
+        await run_until(self._stop, self._seat.wait())
+        if self._stop.is_set():
+            return
+        self._enter(Role.OPENING)
         recovered = await run_until(self._stop, self._seat.open())
         if recovered is not None:
             data = NodeData(recovered, self._data_options, self.failed)

@@ -66,8 +66,11 @@ function show() {
   chart.show(known.times_ms, SERIES.map((series) => histories[series.name]));
   showSlices(at("slices"), known);
   const silent = known.slices.filter((slice) => slice.state !== "serving").length;
+  const troubled = known.slices.filter((slice) => slice.trouble).length;
+  const trouble = troubled === 1 ? "has trouble" : "have trouble";
   if (known.problem) say("bad", "No redirector answers");
-  else if (silent) say("bad", `${silent} of ${known.slices.length} slices silent`);
+  else if (silent) say("bad", `${silent} of ${known.slices.length} slices silent${troubled ? `, ${troubled} ${trouble}` : ""}`);
+  else if (troubled) say("warn", known.slices.length === 1 ? "The slice has trouble" : `${troubled} of ${known.slices.length} slices ${trouble}`);
   else if (known.map_age_ms) say("warn", "The redirector has lost etcd");
   else say("good", known.slices.length === 1 ? "The slice serves" : `All ${known.slices.length} slices serve`);
 }

@@ -49,16 +49,18 @@ export function showSlices(place, found) {
 
 function card(slice, index, total) {
   const figures = slice.figures;
+  const level = !figures ? "bad" : slice.trouble ? "warn" : "good";
   const head = element("div", { class: "head" },
     element("h3", {}, element("i", { class: `owner${index % 8}` }), slice.slice),
-    element("span", { class: "pill", "data-level": figures ? "good" : "bad" }, element("span", { class: "dot" }), figures ? "serving" : "silent"));
+    element("span", { class: "pill", "data-level": level }, element("span", { class: "dot" }), slice.trouble ? "trouble" : figures ? "serving" : "silent"));
   const where = element("p", { class: "quiet where" }, slice.address || "no leader", ` · epoch ${slice.epoch}`, figures ? ` · up ${duration(figures.uptime_s)}` : "");
   const share = element("p", { class: "share" }, element("b", {}, exact(slice.partitions)), ` partitions, ${Math.round((100 * slice.partitions) / total)} %`);
-  const made = element("article", { class: "card slice", "data-slice": slice.slice }, head, where, share);
+  const made = element("article", { class: slice.trouble ? "card slice troubled" : "card slice", "data-slice": slice.slice }, head, where, share);
   if (!figures) {
     made.append(element("p", { class: "problem" }, slice.problem));
     return made;
   }
+  if (slice.trouble) made.append(element("p", { class: "trouble" }, slice.trouble));
   const rates = element("div", { class: "rates" });
   for (const [label, name, value, colour] of [
     ["publishes", "publishes", slice.rates.publishes, "one"],
