@@ -13,6 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TypeVar, cast
 
 from shoal_contract.errors import ResourceExhausted, Unavailable
@@ -54,6 +55,8 @@ class Archiving:
         self._below_lsn = 0
         self._lacking = ""
         """What the journal's disk, or the process, lacked at the last attempt; "": nothing."""
+        self._refused: tuple[Path, int] | None = None
+        """A segment that was closed by its age, with its sound bytes, which the archive did not take."""
         self._wake = asyncio.Event()
 
     @property
@@ -100,14 +103,21 @@ class Archiving:
 
     async def _seal_by_age(self) -> bool:
         """Closes and archives the segment that is being written, if it is old enough. The journal keeps the segment
-        until its records are checkpointed. Returns False if the archive did not take it."""
+        until its records are checkpointed. Returns False if the archive did not take it, nor the one before."""
+        if self._refused is not None and not await self._put_sealed(*self._refused):
+            return False
         if not self._every_s or time.monotonic() - self._sealed_s < self._every_s:
             return True
         sealed = await self._journal_says(self._journal.seal)
-        if sealed is not None and not await self._archived(partial(self._archive.put, *sealed)):
+        if sealed is not None and not await self._put_sealed(*sealed):
             return False
         self._sealed_s = time.monotonic()
         return True
+
+    async def _put_sealed(self, path: Path, sound_bytes: int) -> bool:
+        archived = await self._archived(partial(self._archive.put, path, sound_bytes))
+        self._refused = None if archived else (path, sound_bytes)
+        return archived
 
     async def finish(self, checkpoint_lsn: int) -> None:
         """Archives and releases what is checkpointed; also the last segment if all of it is checkpointed. Called after
@@ -128,6 +138,8 @@ class Archiving:
         for number, (segment, end_lsn) in enumerate(closed, 1):
             if not await self._archived(partial(self._archive.put, segment.path)):
                 return False
+            if self._refused is not None and self._refused[0] == segment.path:
+                self._refused = None
             await self._journal_says(partial(self._journal.release, end_lsn))
             self.figures = replace(self.figures, waiting=len(closed) - number)
         return True
