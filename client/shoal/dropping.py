@@ -2,8 +2,8 @@
 
 A queue is gone once its home has dropped it: no slice is given a new part of that life (binding_calls.py asks the home
 after it made one). A drop that stops between the home and the others leaves parts. While the connection lives, slices
-that were away are asked again; else `shoal sweep` finds the parts, and so does dropping the queue again: a drop of one
-life ends what is left of earlier ones, too.
+that did not answer, or refused, are asked again; else `shoal sweep` finds the parts, and so does dropping the queue
+again: with one life goes what is left of earlier ones.
 
 With conditions, all slices are asked first: a queue stays if it is used, or has a backlog, on any of them. Then its
 home drops it if the conditions hold there, in one step. Not here: what the conditions mean on one slice (slice.proto).
@@ -12,8 +12,8 @@ home drops it if the conditions hold there, in one step. Not here: what the cond
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from itertools import chain
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any
 
 from shoal.core.known_queues import KnownQueues, Life, same_life
@@ -21,15 +21,24 @@ from shoal.core.merging import consumed
 from shoal.core.refusals import in_use, no_such_queue, not_empty
 from shoal.core.requests import Conditions, DropRequest, DropsRequest, drops_at_once
 from shoal.homes import Homes, life_in
-from shoal.limits import HOME_QUESTION_QUEUES_MAX, LEFTOVERS_AT_ONCE_MAX, PARTS_LEFT_MAX, PARTS_LEFT_S
+from shoal.limits import (
+    HOME_QUESTION_QUEUES_MAX,
+    LEFTOVERS_AT_ONCE_MAX,
+    PARTS_LEFT_AGAIN_S,
+    PARTS_LEFT_MAX,
+    PARTS_LEFT_S,
+)
 from shoal.routing import Routing
-from shoal_contract.errors import NoSuchQueue, ResourceExhausted, ShoalError
+from shoal_contract.errors import NoSuchQueue, OutcomeUnknown, ResourceExhausted, ShoalError
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 
 _Errors = dict[bytes, ShoalError]
 _Lives = dict[bytes, int]
 """Queue -> its incarnation, 0: not known."""
+
+
+_NO_ANSWER = OutcomeUnknown("the call ended before the slice answered")
 
 
 class Dropping:
@@ -55,8 +64,8 @@ class Dropping:
         gone = [queue for queue, error in at_homes.items() if isinstance(error, NoSuchQueue)]
         failed |= at_homes
         for some in _pieces(gone, LEFTOVERS_AT_ONCE_MAX):
-            found = await asyncio.gather(*(self._drop_leftovers(queue, deadline) for queue in some))
-            for queue, error in zip(some, found, strict=True):
+            places = {queue: self._others(queue) for queue in some}
+            for queue, error in (await self._drop_leftovers_of(places, deadline)).items():
                 failed.pop(queue)
                 if error is not None:
                     failed[queue] = error
@@ -125,39 +134,60 @@ class Dropping:
 
     async def _drop_elsewhere(self, dropped: _Lives, deadline: float) -> _Errors:
         """Drops the parts that queues dropped at their homes have on other slices."""
-        slices = self._routing.map.current.slices
         by_slice: dict[str, list[bytes]] = {}
         for queue in dropped:
-            home = self._homes.home_of(queue)
-            for name in slices:
-                if name != home:
-                    by_slice.setdefault(name, []).append(queue)
-        results: dict[bytes, dict[str, Any]] = {}
-        answers = await self._ask(by_slice, dropped, Conditions(), deadline)
-        self._end_later(answers, dropped)
-        for (name, queue), answer in answers.items():
-            if isinstance(answer, ShoalError):
-                results.setdefault(queue, {})[name] = answer
-        found = {queue: _what_is_left(queue, list(one.items())) for queue, one in results.items()}
-        return {queue: error for queue, error in found.items() if error is not None}
-
-    def _end_later(self, answers: dict[tuple[str, bytes], Any], lives: _Lives) -> None:
-        """Asks slices that did not answer once more, in the background: a queue that is declared anew would give its
-        consumers what they keep. Later lives are left alone."""
-        left: dict[str, list[bytes]] = {}
-        for (name, queue), answer in answers.items():
-            if isinstance(answer, ShoalError) and not isinstance(answer, NoSuchQueue) and lives[queue]:
-                left.setdefault(name, []).append(queue)
-        count = sum(map(len, left.values()))
-        if count and self._ending_later + count <= PARTS_LEFT_MAX:
-            self._ending_later += count
-            self._routing.in_background(
-                "drop", self._end_left(left, {one: lives[one] for one in chain(*left.values())})
-            )
-
-    async def _end_left(self, left: dict[str, list[bytes]], lives: _Lives) -> None:
+            for name in self._others(queue):
+                by_slice.setdefault(name, []).append(queue)
+        answers: dict[tuple[str, bytes], Any] = {}
         try:
-            await self._ask(left, lives, Conditions(), asyncio.get_running_loop().time() + PARTS_LEFT_S)
+            answers = await self._ask(by_slice, dropped, Conditions(), deadline)
+        finally:
+            self._end_later(
+                (queue, name)
+                for name, queues in by_slice.items()
+                for queue in queues
+                if _may_be_left(answers.get((name, queue), _NO_ANSWER))
+            )
+        earlier: dict[bytes, list[str]] = {}
+        results: dict[bytes, dict[str, Any]] = {}
+        for (name, queue), answer in answers.items():
+            if isinstance(answer, NoSuchQueue) and answer.value:
+                earlier.setdefault(queue, []).append(name)
+            elif isinstance(answer, ShoalError):
+                results.setdefault(queue, {})[name] = answer
+        for some in _pieces(list(earlier), LEFTOVERS_AT_ONCE_MAX):
+            found = await self._drop_leftovers_of({queue: earlier[queue] for queue in some}, deadline)
+            for queue, error in found.items():
+                if error is not None:
+                    results.setdefault(queue, {})[", ".join(earlier[queue])] = error
+        errors = {queue: _what_is_left(queue, list(one.items())) for queue, one in results.items()}
+        return {queue: error for queue, error in errors.items() if error is not None}
+
+    def _others(self, queue: bytes) -> list[str]:
+        home = self._homes.home_of(queue)
+        return [name for name in self._routing.map.current.slices if name != home]
+
+    def _end_later(self, parts: Iterable[tuple[bytes, str]]) -> None:
+        """Asks slices that did not answer, or refused, again, in the background: a queue that is declared anew would
+        give its consumers what they keep."""
+        left: dict[bytes, list[str]] = {}
+        for queue, name in islice(parts, PARTS_LEFT_MAX - self._ending_later):
+            self._ending_later += 1
+            left.setdefault(queue, []).append(name)
+        if left:
+            self._routing.in_background("drop", self._end_left(left))
+
+    async def _end_left(self, left: dict[bytes, list[str]]) -> None:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + PARTS_LEFT_S
+        try:
+            while left and loop.time() < until and not self._routing.closed:
+                await asyncio.sleep(PARTS_LEFT_AGAIN_S)
+                for some in _pieces(list(left), LEFTOVERS_AT_ONCE_MAX):
+                    found = await self._drop_leftovers_of({queue: left[queue] for queue in some}, until, later=False)
+                    for queue, error in found.items():
+                        if not _may_be_left(error):
+                            self._ending_later -= len(left.pop(queue))
         finally:
             self._ending_later -= sum(map(len, left.values()))
 
@@ -199,11 +229,21 @@ class Dropping:
             return error
         return answer.description.queues
 
-    async def _drop_leftovers(self, queue: bytes, deadline: float) -> ShoalError | None:
-        """Drops the parts of a queue that its home does not know. Looks at the parts first and asks the home again
-        after that, so that parts of a newer life, which the home knows by then, are left alone. Returns the error."""
-        home = self._homes.home_of(queue)
-        others = [name for name in self._routing.map.current.slices if name != home]
+    async def _drop_leftovers_of(
+        self, places: dict[bytes, list[str]], deadline: float, *, later: bool = True
+    ) -> dict[bytes, ShoalError | None]:
+        """Drops what is left of queues at these slices. Returns the errors. `later`: slices that fail are asked again
+        in the background."""
+        results = await asyncio.gather(*(self._drop_leftovers(*place, deadline) for place in places.items()))
+        found = dict(zip(places, results, strict=True))
+        if later:
+            self._end_later((one, name) for one, names in places.items() if _may_be_left(found[one]) for name in names)
+        return found
+
+    async def _drop_leftovers(self, queue: bytes, others: Sequence[str], deadline: float) -> ShoalError | None:
+        """Drops the parts of a queue that its home does not know, at the slices `others`. Looks at the parts first and
+        asks the home again after that, so that parts of a newer life, which the home knows by then, are left alone.
+        Returns the error."""
         found = await asyncio.gather(*(self._part_at(name, queue, deadline) for name in others))
         parts = {name: part for name, part in zip(others, found, strict=True) if isinstance(part, Life)}
         try:
@@ -228,6 +268,11 @@ class Dropping:
         except ShoalError as error:
             return error
         return life_in(answer.description.queues[0])
+
+
+def _may_be_left(answer: object) -> bool:
+    """Returns whether a slice, by its answer to a drop, may have a part that is to end."""
+    return isinstance(answer, ShoalError) and not isinstance(answer, NoSuchQueue)
 
 
 def _pieces(queues: Sequence[bytes], size: int) -> Iterator[Sequence[bytes]]:
@@ -256,8 +301,8 @@ def _what_is_left(queue: bytes, results: Sequence[tuple[str, Any]]) -> ShoalErro
         return None
     where, first = ", ".join(failed), next(iter(failed.values()))
     return type(first)(
-        f"queue {show(queue)} is dropped, but slice {where} did not say so of its part ({first.message}): while this"
-        " connection lives, it is asked again; what is left there else is found by `shoal sweep`, and is given to"
-        " consumers of a queue that is declared anew before",
+        f"queue {show(queue)} is dropped, but slice {where} did not say so of its part ({first.message}): it is asked"
+        f" again while this connection lives, for up to {PARTS_LEFT_MAX} such parts; what is left there else is found"
+        " by `shoal sweep`, and is given to consumers of a queue that is declared anew before",
         subject=show(queue),
     )

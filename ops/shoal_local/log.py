@@ -34,6 +34,10 @@ class LogFile:
         self._begin = os.fstat(file.fileno()).st_size
         return file
 
+    def begin(self) -> None:
+        """Notes that a new run begins: what the file has is of earlier ones."""
+        self._begin = self.path.stat().st_size if self.path.is_file() else 0
+
     def add(self, line: str) -> None:
         """Appends a line of our own, with the time in UTC."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds").removesuffix("+00:00")
@@ -68,6 +72,7 @@ class Appending:
         self._on_lost = on_lost
         self._file: BinaryIO | None = None
         self._losing = False
+        log.begin()
 
     def write(self, line: bytes) -> None:
         try:

@@ -206,6 +206,32 @@ async def test_a_slice_that_was_away_ends_its_part_once_it_is_back(fake_broker: 
     assert (await fake_broker.describe(queue)).exists and not await fake_broker.pull(queue, 9)
 
 
+@pytest.mark.parametrize("how", ["refused", "the caller stops waiting", "dropped again"])
+async def test_a_part_that_a_drop_leaves_is_ended_whatever_kept_it(
+    how: str, fake_broker: Broker, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.dropping.PARTS_LEFT_AGAIN_S", 0.05)
+    queue, key, slice_ = cluster.queue_with_home("s01"), cluster.key_of("s02"), cluster.slices["s02"]
+    await fake_broker.declare(queue)
+    await fake_broker.bind(queue, key)
+    if how == "refused":
+        slice_.refuse_frames += [shoal.ResourceExhausted("this slice takes no changes now")] * 3
+        with pytest.raises(shoal.ResourceExhausted, match="slice s02 did not say so"):
+            await fake_broker.drop(queue)
+    else:
+        if how == "dropped again":
+            cluster.slices["s01"].state.queues.drop(queue.encode(), 0)
+        slice_.ignored = {"change", "describe"}
+        with pytest.raises(TimeoutError if how != "dropped again" else shoal.DeadlineExceeded):
+            async with asyncio.timeout(0.3 if how != "dropped again" else 10):
+                await fake_broker.drop(queue, deadline_s=10 if how != "dropped again" else 0.3)
+        slice_.ignored = set()
+        slice_.cut()
+    await fake_broker.declare(queue)
+    await until(lambda: queue.encode() not in slice_.state.queues.parts)
+    assert (await fake_broker.describe(queue)).exists
+
+
 async def test_a_drop_forgets_the_life_that_it_ended(fake_broker: Broker, cluster: FakeCluster) -> None:
     queue = cluster.queue_with_home("s01")
     await fake_broker.declare(queue)

@@ -32,6 +32,7 @@ from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.leases import Lease
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
+from shoal_slice_node.core.dispatch.unsent import UnsentLists
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.node import Node as PureNode
 from shoal_slice_node.core.node.replica import Replica
@@ -195,13 +196,20 @@ class Node:
         ack, nack, take_back, detach = dispatcher.ack, dispatcher.nack, attaching.take_back, attaching.end_attachment
         stop = dispatcher.stop
 
-        def nacking(attachment: Attachment, key_id: bytes, first: int, to: int, terms: NackTerms) -> int:
+        def nacking(
+            attachment: Attachment,
+            key_id: bytes,
+            first: int,
+            to: int,
+            terms: NackTerms,
+            lists: UnsentLists | None = None,
+        ) -> int:
             stream, life = attachment.feed.streams.get(key_id), self.owed.lives.get(attachment.feed.name)
             if stream is not None and life is not None and not attachment.feed.gone:
                 at = attachment.session.number, attachment.handle
                 waits = waiting_for(attachment, key_id, first, to) if terms.unsent_too and first < to else set()
                 self.given.nack(life, attachment, stream.key, first, to, at, terms.unseen, waits)
-            return nack(attachment, key_id, first, to, terms)
+            return nack(attachment, key_id, first, to, terms, lists)
 
         def acking(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
             stream = attachment.feed.streams.get(key_id)

@@ -262,7 +262,7 @@ class Owed:
             life = self.lives.get(name)
             used = life is not None and step.if_unused and incarnation == IN_USE
             allowed: Codes = {CONFLICT if used else NO_SUCH_QUEUE}
-            if life is not None and incarnation != IN_USE and not 0 < incarnation < life.incarnation:
+            if life is not None and incarnation != IN_USE and (not incarnation or life.incarnation in (0, incarnation)):
                 allowed = {CONFLICT if step.if_empty and any(life.todo.values()) else OK}
             if self._each(answer, number, allowed, ("drop", name, incarnation, step.if_unused, step.if_empty)):
                 assert answer.offsets[number] == (life.incarnation if life else 0)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from unittest.mock import patch
 
 import pytest
 
 from shoal_contract.errors import Conflict, ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.core.dispatch import attach_room
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
@@ -15,7 +17,9 @@ from shoal_slice_node.core.limits import ATTACHED_PER_STEP, ATTACHMENT_BYTES, FE
 from shoal_slice_node.core.node.requests import attach
 from shoal_slice_node.core.turns import Work, finish
 
+from .brokers import connected, running
 from .core_driver import CoreDriver, bind, declare, publish
+from .raw_session import RawSession
 
 ONE_QUEUE_BYTES = ATTACHMENT_BYTES + FEED_BYTES + 2 * STREAM_BYTES
 """Of a queue with two bindings that nothing else consumes."""
@@ -139,3 +143,39 @@ def test_who_waited_for_a_queue_that_finds_no_room_ends_and_waits_no_more() -> N
         assert turns < 100
     assert isinstance(session.ended_by, ResourceExhausted) and not session.awaited and not session.by_queue
     assert core.dispatcher.shares.attached.used_bytes == 0
+
+
+def test_pulls_and_binds_find_no_room_where_attaches_find_none() -> None:
+    """Pulls of one message each, and binds to attached queues, took as much memory as they liked."""
+    core = queues("xyz")
+    core.restart(DispatchShares(attached_bytes=ONE_QUEUE_BYTES))
+    session = core.session()
+    core.attach(session, "x", 1)
+    for name in "yz":
+        core.change(publish(f"1{name}", b"job"))
+        with pytest.raises(ResourceExhausted, match="memory of attached queues"):
+            core.pull(session, name, 1)
+    assert not session.pullers and len(core.dispatcher.feeds) == 1
+    assert not core.pull(session, "x", 1), "it is in memory already"
+    registry = core.dispatcher.registry
+    with pytest.raises(ResourceExhausted, match="memory of attached queues"):
+        attach_room.check_binds(registry, wire.Change(steps=[bind("y", "new"), bind("x", "new")]))
+    attach_room.check_binds(registry, wire.Change(steps=[bind("y", "new"), declare("x")]))
+    core.dispatcher.detach(session, 1)
+    attach_room.check_binds(registry, wire.Change(steps=[bind("x", "new")]))
+    assert [one.low for one in core.pull(session, "y", 1)] == [1]
+
+
+async def test_a_bind_is_refused_where_its_queue_in_memory_finds_no_room(tmp_path: Path) -> None:
+    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
+        stub = SliceServiceStub(channel)
+        session = await RawSession.open(stub)
+        await session.change(declare("x", "y"))
+        await session.attach([b"x"])
+        share = broker.dispatcher.shares.attached
+        share.limit_bytes = share.used_bytes
+        with pytest.raises(ResourceExhausted, match="memory of attached queues"):
+            await session.change(bind("x", "k"))
+        await session.change(bind("y", "k"))
+        share.limit_bytes += 1 << 20
+        await session.change(bind("x", "k"))

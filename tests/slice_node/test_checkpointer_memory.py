@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
+import signal
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from shoal_contract.errors import ResourceExhausted
+from shoal_slice_node.processes import checkpointer as checkpointer_module
 from shoal_slice_node.processes.checkpointer import Checkpointer
 from shoal_slice_node.storage.folder_lock import lock_folder
 from shoal_slice_node.storage.mapped_memory import resident_bytes
@@ -45,3 +48,17 @@ async def test_tries_that_fail_on_a_full_disk_leave_nothing_in_memory(tmp_path: 
         finally:
             await checkpointer.close()
             os.close(lock_fd)
+
+
+async def test_a_checkpointer_that_hangs_is_killed_when_its_node_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The node never ended, and so was not started again."""
+    monkeypatch.setattr(checkpointer_module, "CHECKPOINTER_END_S_MAX", 0.2)
+    lock_fd = await lock_folder(tmp_path)
+    checkpointer = await Checkpointer.start(tmp_path, lock_fd)
+    os.kill(checkpointer.pid, signal.SIGSTOP)
+    async with asyncio.timeout(30):
+        await checkpointer.close()
+    os.close(lock_fd)
+    assert checkpointer.ending == f"process {checkpointer.pid} ended by signal 9"

@@ -251,7 +251,7 @@ def test_a_life_is_named_and_must_be_unused_too() -> None:
     life = core.state.load_queue(b"q0")
     assert life is not None
     other = drop_if("q0", unused=True, empty=True)
-    other.drops.incarnations.append(life.incarnation - 1)
+    other.drops.incarnations.append(life.incarnation + 1)
     assert isinstance(refusal(core.change(other)), NoSuchQueue)
     other.drops.incarnations[0] = life.incarnation
     assert refusal(core.change(other)) is None

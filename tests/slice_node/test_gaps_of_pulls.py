@@ -11,7 +11,7 @@ from shoal_slice_node.core.dispatch import filling, pulling
 from shoal_slice_node.core.dispatch.pulling import PullAnswer
 from shoal_slice_node.core.limits import PARCEL_BYTES_MAX
 from shoal_slice_node.core.node import requests
-from shoal_slice_node.core.turns import Source
+from shoal_slice_node.core.turns import Source, finish
 
 from .core_driver import CoreDriver, bind, configure, declare, publish
 
@@ -87,6 +87,29 @@ def test_what_a_pull_took_whose_session_ended_meanwhile_was_delivered_to_nobody(
     assert len(core.take(other)) == 12
     assert [(gap.first, gap.to) for gap in core.gaps] == [(1, 9)]
     assert core.node.state.counters.deliveries == 12
+    dead = core.session()
+    core.attach(dead, "dead")
+    assert core.take(dead) == []
+
+
+def test_a_lease_that_ends_before_the_answer_left_counts_no_delivery_and_tells_no_gap() -> None:
+    """The client did not read its answers."""
+    core = CoreDriver()
+    jobs = declare("q")
+    jobs.declares.options.CopyFrom(QueueOptions(max_deliveries=1, dead_letter="lost").to_wire())
+    core.change(declare("dead"), bind("dead", "lost"), jobs, configure("k", LAST_3), bind("q", "k"))
+    for number in range(5):
+        core.change(publish("k", b"%d" % number))
+    session, answer = core.session(), PullAnswer()
+    finish(requests.pull(core.node, session, wire.Pull(queue=b"q", messages_max=9), 1_000, 60_000, answer)())
+    core.now_ms += 2_000
+    core.end_leases()
+    answer.left()
+    core.maintain()
+    other = core.session()
+    core.attach(other, "q")
+    assert [body for _, _, body in core.take(other)] == [b"2", b"3", b"4"]
+    assert [(gap.first, gap.to) for gap in core.gaps] == [(1, 3)]
     dead = core.session()
     core.attach(dead, "dead")
     assert core.take(dead) == []

@@ -121,8 +121,9 @@ def test_a_drop_ends_the_life_that_it_means_and_no_other() -> None:
     core.change(drop_of(HERE, 9))
     assert bound(core, HERE) == -1, "a part of no known life goes with any"
     core.change(part(HERE, 7), bind(HERE, KEY))
-    core.change(drop_of(HERE, 9))
-    assert bound(core, HERE) == -1, "what a drop of an earlier life left goes too"
+    error = refused(core, drop_of(HERE, 9))
+    assert isinstance(error, NoSuchQueue) and error.value == 9, "it tells that another life is here"
+    assert bound(core, HERE) == 1
 
 
 def test_sessions_are_told_that_a_handle_begins_anew() -> None:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch import timeouts
+from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
 from shoal_slice_node.core.dispatch.served import serve, silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.limits import PUMP_TURN_HANDLES
+from shoal_slice_node.core.dispatch.unsent import UnsentParcels
+from shoal_slice_node.core.limits import ACKED_PER_STEP, PUMP_TURN_HANDLES
+from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.turns import Source
 
 from .core_driver import bind, declare, publish, purge, unbind
 from .nacks_driver import TIMEOUT_MS, NacksDriver
@@ -308,3 +314,55 @@ def test_a_pause_that_nothing_would_end_is_found_and_ended(core: NacksDriver) ->
     core.pump()
     assert not list(silent_streams(core.dispatcher, feeds))
     assert [offset for offset, _ in core.times(session)] == [1, 2]
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_frame_of_nacks_lists_what_was_not_sent_once(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each nack listed all of it: a frame of 44 KB took the processor for half a minute, in steps of 1.5 s."""
+    core = NacksDriver()
+    listed: list[int] = []
+    core.change(declare("q"), bind("q", "k"), *[publish("k", b"x")] * 400)
+    session = core.session(1 << 20)
+    core.attach(session, "q", 1, 1_000, 1 << 20)
+    core.pump()
+    of = UnsentParcels.of
+
+    def listing(parcels: UnsentParcels, key_id: bytes, handle: int) -> Iterator[tuple[Slot, Parcel]]:
+        listed.append(handle)
+        return of(parcels, key_id, handle)
+
+    monkeypatch.setattr(UnsentParcels, "of", listing)
+    acks = [wire.Ack(key=b"k", low=low, to=low + 1, handles=[1] * 6) for low in range(1_000, 1_200)]
+    source, nacks = Source(b"c", 1), wire.Nacks(messages=acks, unseen=bool(number), number=number)
+    requests.take_nacks(core.node, source, session, nacks, lambda _: None, False)
+    steps = 0
+    while core.node.turns.busy(source):
+        core.node.turns.step()
+        steps += 1
+    assert len(listed) == 1 and steps <= 2 + 1_200 // ACKED_PER_STEP + 1
+    assert len(core.take(session)) == 400, "nothing was given back"
+
+
+def test_what_many_handles_of_a_session_were_not_sent_is_listed_in_turns(core: NacksDriver) -> None:
+    """One turn listed all of it for each of 200 handles."""
+    names = [f"q{number}" for number in range(60)]
+    core.change(declare(*names), *[bind(name, "k") for name in names], *[publish("k", b"x")] * 300)
+    session = core.session(64 << 20)
+    for handle, name in enumerate(names, 1):
+        core.attach(session, name, handle, 1_000, 1 << 20)
+    core.pump()
+    assert len(session.waiting) == 300
+    core.dispatcher.close(session)
+    attaching, turns, longest = core.dispatcher.attaching, 0, 0
+    while attaching.closing:
+        attaching.close_turn(200)
+    assert len(attaching.returning) == 60, "none was taken back at once"
+    while attaching.returning:
+        left = len(attaching.returning)
+        attaching.return_turn(PUMP_TURN_HANDLES)
+        longest = max(longest, left - len(attaching.returning))
+        turns += 1
+    other = core.session(64 << 20)
+    core.attach(other, "q7", 1, 1_000, 1 << 20)
+    assert longest <= 1 and turns >= 60
+    assert core.times(other) == [(offset, 0) for offset in range(1, 301)]

@@ -71,10 +71,13 @@ class FakeQueues:
         return found.incarnation
 
     def drop(self, queue: bytes, incarnation: int) -> int:
-        """Drops a queue, up to this life; 0: in any life. Returns its incarnation. Raises NoSuchQueue."""
+        """Drops a queue, in any life if `incarnation` is 0. Returns its incarnation. Raises NoSuchQueue."""
         found = self.parts.get(queue)
-        if found is None or 0 < incarnation < found.incarnation:
+        if found is None:
             raise self._missing(queue)
+        if incarnation and found.incarnation not in (0, incarnation):
+            shown = show(queue)
+            raise NoSuchQueue(f"another life of queue {shown} is here", subject=shown, value=incarnation)
         del self.parts[queue]
         self._on_drop(queue)
         return found.incarnation

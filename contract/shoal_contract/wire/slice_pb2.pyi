@@ -447,8 +447,8 @@ class Drops(_message.Message):
     def queues(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]: ...
     @_builtins.property
     def incarnations(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Empty, or for each queue: a part of this incarnation, or of an earlier one that a drop left, is dropped, and
-        NoSuchQueue is the answer where a later one is; 0: whichever it is. In a
+        """Empty, or for each queue: only the part of this incarnation is dropped, NoSuchQueue else (with `value` where there is
+        another life); 0: whichever it is. In a
         journal, with `if_unused`: 2^64 - 1 where the leader found the queue in use, so the request is refused.
         """
 

@@ -11,6 +11,7 @@ from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.limits import LARGE_ANSWER_BYTES
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.records import ChangeHead, Kind, encode_change
+from shoal_slice_node.core.dispatch.attach_room import check_binds
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.live_changes import publish_live
@@ -35,12 +36,14 @@ def submit_change(
     form of `data`. `large_bytes`: the bytes that it holds in the room of large frames. `session`: whose change it is;
     None: of a unary call.
 
-    Raises ResourceExhausted while the slice takes no changes.
+    Raises ResourceExhausted while the slice takes no changes, or none that binds queues that are in memory.
     """
     if checked.live:
         _submit_live(broker, source, head.sequence, len(data), checked, answer, large_bytes)
         return
     broker.check_takes_changes(checked.frees)
+    if checked.grows:
+        check_binds(broker.dispatcher.registry, checked.change)
     sequence = head.sequence
 
     def applied(effects: Effects) -> None:

@@ -67,8 +67,8 @@ class Store:
 
     @property
     def removed(self) -> bool:
-        """Returns whether the store's folder was removed since it was opened."""
-        return os.fstat(self._lock_fd).st_nlink == 0
+        """Returns whether the store's folder was removed, or another one is in its place, since it was opened."""
+        return os.fstat(self._lock_fd).st_nlink == 0 and not (self._folder / DATA_FILE).exists()
 
     @property
     def delta_rows(self) -> int:

@@ -293,6 +293,12 @@ in turn."""
 LISTED_PER_COST: Final = 50
 """Parcels that wait for a session and are listed, for what one costs that is taken back."""
 
+UNSENT_PER_COST: Final = 3
+"""Parcels or ranges that were not sent, and are listed for nacks, for what one ack costs."""
+
+UNSENT_LISTS_MAX: Final = 1_000
+"""Bindings of which one frame of nacks remembers what was not sent."""
+
 LEASE_COST: Final = 10
 """What the end of a lease costs, in stretches."""
 

@@ -19,7 +19,7 @@ from shoal_runtime.child_signals import send_signal
 from shoal_slice_node.core.tables.delta_piece import Piece
 from shoal_slice_node.processes.checkpoint_frame import COMMIT, FAILED, encode_frame, read_frame
 from shoal_slice_node.processes.child import CHILD_SOCKET, start_child
-from shoal_slice_node.processes.limits import CHECKPOINTER_ANSWER_S_MAX
+from shoal_slice_node.processes.limits import CHECKPOINTER_ANSWER_S_MAX, CHECKPOINTER_END_S_MAX
 
 
 class Checkpointer:
@@ -99,6 +99,14 @@ class Checkpointer:
         await self.close()
 
     async def close(self) -> None:
-        """Closes the socket and waits for the process, which then ends by itself."""
+        """Closes the socket and waits for the process, which then ends by itself; kills it if it does not. One that not
+        even that ends, as its disk hangs, is left."""
         self._writer.close()
-        await self._process.wait()
+        for number in (signal.SIGKILL, None):
+            try:
+                async with asyncio.timeout(CHECKPOINTER_END_S_MAX):
+                    await self._process.wait()
+                return
+            except TimeoutError:
+                if number is not None:
+                    send_signal(self._process, number)

@@ -7,6 +7,10 @@ from shoal_slice_node.storage.limits import LOCK_WAIT_S_MAX
 SNAPSHOT_END_S_MAX: Final = 5.0
 """How long a snapshot process may take to notice that its socket was closed; then it is killed."""
 
+CHECKPOINTER_END_S_MAX: Final = 10.0
+"""How long a checkpointer may take to end once its socket was closed, in seconds; then it is killed, and no longer
+waited for after as long again: it is not, or no more, at a commit."""
+
 CHECKPOINTER_ANSWER_S_MAX: Final = 300
 """A checkpointer that has not answered after this time counts as dead."""
 

@@ -37,10 +37,9 @@ from shoal_slice_node.core.turns import Work
 
 
 def drop(state: State, name: bytes, incarnation: int, budget: BindingBudget) -> int:
-    """Drops a queue. `incarnation`: this life of the queue, or what is left of an earlier one; 0: the one there is.
-    Returns the dropped incarnation.
+    """Drops a queue. `incarnation`: only this life of the queue; 0: the one there is. Returns the dropped incarnation.
 
-    Raises NoSuchQueue.
+    Raises NoSuchQueue; with its `value` where another life is here.
     """
     tables = state.tables
     queue_id = tables.queue_by_name.get(name)
@@ -48,11 +47,11 @@ def drop(state: State, name: bytes, incarnation: int, budget: BindingBudget) -> 
     if queue_id is None or row is None:
         raise no_such_queue(state, name)
     found = incarnation_of(row)
-    if 0 < incarnation < found:
+    if incarnation and found not in (0, incarnation):
         shown = state.refusals.shown(name)
         raise NoSuchQueue(
             f"queue {shown} of incarnation {incarnation} is not here, and nothing is dropped: {found}, a"
-            " later life, is",
+            " later or earlier life, is",
             subject=shown,
             value=incarnation,
         )

@@ -19,7 +19,7 @@ from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.dispatch.unsent import unsent, withdraw_unsent
+from shoal_slice_node.core.dispatch.unsent import UnsentLists, withdraw_unsent
 from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
 
 
@@ -125,10 +125,12 @@ class AcksInFlight:
         self._gathering[feed.queue_id] = feed
         self._registry.wake(feed)
 
-    def nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, terms: NackTerms) -> int:
+    def nack(
+        self, attachment: Attachment, key_id: bytes, first: int, to: int, terms: NackTerms, lists: UnsentLists
+    ) -> int:
         """Takes back the offsets first <= o < to of this key, as far as this attachment has them out and was sent
-        them; with `terms.unsent_too` also what waits to be sent. Returns what it cost, as `ack` does. Raises
-        ResourceExhausted if no more messages can rest."""
+        them; with `terms.unsent_too` also what waits to be sent. `lists`: those of the frame. Returns what it cost, as
+        `ack` does. Raises ResourceExhausted if no more messages can rest."""
         feed, registry = attachment.feed, self._registry
         delay_ms, unseen, unsent_too = terms
         stream = feed.streams.get(key_id)
@@ -139,11 +141,15 @@ class AcksInFlight:
             if stretches:
                 registry.returns.check_rests(feed, attachment.session, stretches)
         looked_at = len(stream.out) + len(stream.returned or ())
-        if unsent_too:
+        not_sent = lists.of(attachment, stream)
+        if not_sent is None:
+            parts = [(first, to)]
+        elif not unsent_too:
+            parts = not_sent.gaps(first, to)
+        elif attachment.has_unsent(key_id) or not_sent.within(first, to):
             parts = withdraw_unsent(registry, attachment, stream, first, to).pairs()
         else:
-            not_sent = unsent(attachment, stream)
-            parts = [(first, to)] if not_sent is None else not_sent.gaps(first, to)
+            parts = [(first, to)]
         back = [one for low, high in parts for one in stream.take_back(attachment, low, high)]
         if back:
             if unseen:
@@ -151,7 +157,7 @@ class AcksInFlight:
             else:
                 registry.returns.came_back(stream, back, Reason.NACK, attachment.session, delay_ms)
             after_release(registry, feed, attachment)
-        return 1 + looked_at // DONE_RANGES_PER_COST
+        return 1 + looked_at // DONE_RANGES_PER_COST + lists.take_cost()
 
     def acked_by_change(self, acked: AckedByChange) -> None:
         """Takes in acks that came in a change: the tables have them, and no record need say so again. What of them was

@@ -1,9 +1,11 @@
-"""Checks whether queues may be attached, before anything changes, so that a refusal leaves everything as it was."""
+"""Checks whether queues may be attached, pulled from, or bound while they are in memory, before anything changes, so
+that a refusal leaves everything as it was."""
 
 from __future__ import annotations
 
 from shoal_contract.errors import Conflict, exhausted
 from shoal_contract.names import show
+from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.registry import Registry
@@ -85,3 +87,24 @@ class AttachRoom:
                 return ATTACHMENT_BYTES
         row = None if queue_id is None else registry.state.tables.queue.get(queue_id)
         return ATTACHMENT_BYTES + FEED_BYTES + STREAM_BYTES * (0 if row is None else streams_of(row))
+
+
+def check_pulls(registry: Registry, queue_id: bytes) -> None:
+    """Raises ResourceExhausted if a pull would take a queue into memory that has no room there."""
+    if queue_id in registry.feeds:
+        return
+    row, share = registry.state.tables.queue.get(queue_id), registry.shares.attached
+    used_bytes = share.used_bytes + FEED_BYTES + STREAM_BYTES * (0 if row is None else streams_of(row))
+    if used_bytes > share.limit_bytes:
+        raise exhausted("memory of attached queues, bytes", share.limit_bytes, used_bytes)
+
+
+def check_binds(registry: Registry, change: wire.Change) -> None:
+    """Raises ResourceExhausted if the memory of attached queues is full, and a change binds one that is in memory."""
+    share = registry.shares.attached
+    if share.used_bytes < share.limit_bytes:
+        return
+    for step in change.steps:
+        for name in step.binds.queues:
+            if registry.state.tables.queue_by_name.get(name) in registry.feeds:
+                raise exhausted("memory of attached queues, bytes", share.limit_bytes, share.used_bytes)

@@ -22,8 +22,8 @@ from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.dispatch.unsent import split, unsent
-from shoal_slice_node.core.limits import ATTACHMENT_BYTES, ENDED_LOST_MAX, INLINE_STREAMS_MAX
+from shoal_slice_node.core.dispatch.unsent import split, unsent_listed
+from shoal_slice_node.core.limits import ATTACHMENT_BYTES, ENDED_LOST_MAX, INLINE_STREAMS_MAX, UNSENT_PER_COST
 from shoal_slice_node.core.rows.queue_row import life_of
 
 
@@ -205,13 +205,16 @@ class Attaching:
             return
         feed.begin_leave()
         self.returning.append((attachment, iter(list(feed.streams.values()) if attachment.messages else ())))
-        if len(feed.streams) <= INLINE_STREAMS_MAX and attachment.session.owed <= INLINE_STREAMS_MAX:
+        session = attachment.session
+        is_small = len(feed.streams) <= INLINE_STREAMS_MAX and session.owed <= INLINE_STREAMS_MAX
+        if is_small and session.count_not_sent() <= INLINE_STREAMS_MAX // 8:
             self.returning.rotate(1)
             self.return_turn(INLINE_STREAMS_MAX)
 
     def return_turn(self, cost_max: int) -> None:
         """Looks at some streams of the attachment that left first: each costs as many as it has
-        stretches out, and 1 at least. The last stream may exceed `cost_max`."""
+        stretches out, and 1 at least, and what it lists of its session's parcels. The last stream may exceed
+        `cost_max`."""
         attachment, streams = self.returning[0]
         feed = attachment.feed
         while cost_max > 0:
@@ -220,8 +223,8 @@ class Attaching:
                 self.returning.popleft()
                 feed.end_leave()
                 break
-            cost_max -= max(1, len(stream.out))
-            not_sent = unsent(attachment, stream) if stream.out else None
+            not_sent, looked_at = unsent_listed(attachment, stream) if stream.out else (None, 0)
+            cost_max -= max(1, len(stream.out)) + looked_at // UNSENT_PER_COST
             out = stream.give_back(attachment) if stream.out else []
             if out:
                 sent, kept = split(out, not_sent)

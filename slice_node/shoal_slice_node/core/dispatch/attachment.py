@@ -34,6 +34,7 @@ class Attachment:
         "resets_before",
         "session",
         "unsent",
+        "unsent_changes",
         "window_bytes",
         "window_messages",
         "withdrawing",
@@ -65,6 +66,8 @@ class Attachment:
         self.unsent: Given | None = None
         """Maps a key id to what was on its way here and was taken back, as this was detached or did not read, and is
         out."""
+        self.unsent_changes = 0
+        """How often what it was not sent has changed by other things than parcels that come and leave."""
         self.paused = False
         """It is given nothing for now. Invariant: True exactly while it is in its session's `paused` or `resumed`."""
         self.withdrawing = False
@@ -139,12 +142,18 @@ class Attachment:
     def note_unsent(self, key_id: bytes, first: int, to: int) -> None:
         """Notes what does not reach it. Once nothing of it is out, nothing need be known."""
         if self.messages:
+            self.unsent_changes += 1
             if self.unsent is None:
                 self.unsent = {}
             self.unsent.setdefault(key_id, []).append((first, to))
 
+    def has_unsent(self, key_id: bytes) -> bool:
+        """Returns whether `take_unsent` has something of a key."""
+        return self.unsent is not None and key_id in self.unsent
+
     def take_unsent(self, key_id: bytes) -> list[tuple[int, int]]:
         """Returns what it was not sent of a key, and forgets it."""
+        self.unsent_changes += 1
         return [] if self.unsent is None else self.unsent.pop(key_id, [])
 
     def end_lease(self) -> None:
@@ -155,15 +164,18 @@ class Attachment:
         """Returns where the pull notes what it takes."""
         given: Given = defaultdict(list)
         self._pulls += 1
+        self.unsent_changes += 1
         self._taken.append(given)
         return given
 
     def end_pull(self) -> None:
         self._pulls -= 1
+        self.unsent_changes += 1
         assert self._pulls >= 0
 
     def answer_left(self, given: Given) -> None:
         """Notes that the answer to a pull is on its way: what it took counts as delivered."""
+        self.unsent_changes += 1
         self._taken = [one for one in self._taken if one is not given]
 
     def not_sent(self, key_id: bytes) -> list[tuple[int, int]]:

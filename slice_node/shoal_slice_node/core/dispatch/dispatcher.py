@@ -25,6 +25,7 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.transients import Transients
+from shoal_slice_node.core.dispatch.unsent import UnsentLists
 
 
 class Dispatcher:
@@ -116,9 +117,17 @@ class Dispatcher:
         """See AcksInFlight.ack."""
         return self.acks.ack(attachment, key_id, first, to)
 
-    def nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, terms: NackTerms) -> int:
+    def nack(
+        self,
+        attachment: Attachment,
+        key_id: bytes,
+        first: int,
+        to: int,
+        terms: NackTerms,
+        lists: UnsentLists | None = None,
+    ) -> int:
         """See AcksInFlight.nack."""
-        return self.acks.nack(attachment, key_id, first, to, terms)
+        return self.acks.nack(attachment, key_id, first, to, terms, lists or UnsentLists())
 
     def stop(self, session: Session, handle: int) -> None:
         """Gives nothing more to a handle: also if its queue has no part here yet, and gets one later."""

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.dispatch.attach_room import check_pulls
 from shoal_slice_node.core.dispatch.attachment import Attachment, Given
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Feed
@@ -72,7 +73,7 @@ class Puller:
         returns what was taken, and gaps; [] if there is nothing. After many gaps it ends, whether it found messages or
         not: the next pull goes on. `answer`: tells when the answer leaves; None: it does so at once.
 
-        Raises ResourceExhausted if the session has too much out already.
+        Raises ResourceExhausted if the session has too much out already, or there is no room for the queue in memory.
         """
         if session.closed or self._state.tables.queue.get(queue_id) is None:
             return []
@@ -84,6 +85,7 @@ class Puller:
                 limit=OWED_BY_PULLS_MAX,
                 value=session.owed + 1,
             )
+        check_pulls(self._dispatcher.registry, queue_id)
         feed = self._dispatcher.attaching.feed(queue_id)
         attachment = session.pullers.get(queue_id)
         if attachment is None:

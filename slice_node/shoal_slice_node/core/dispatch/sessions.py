@@ -44,6 +44,7 @@ class Session:
     __slots__ = (
         "_detached",
         "_left_behind",
+        "_left_count",
         "_taken",
         "_unsent",
         "asked",
@@ -109,6 +110,7 @@ class Session:
         """Made when it is first needed, and let go when nothing waits any more."""
         self._left_behind: dict[Slot, Parcel] = {}
         """What waited when the session closed, and is not listed in `_unsent` yet."""
+        self._left_count = 0
         self.resets = Resets()
         """Handles of queues that were dropped here: the client is told before it gets anything of their next life."""
         self.new_parts: dict[int, NewPart] = {}
@@ -200,6 +202,7 @@ class Session:
         """Notes that the session has ended: it is given nothing more, and nothing waits for it. `list_left_behind`
         must be called before what it has out is given back."""
         self._left_behind, self.waiting = self.waiting, {}
+        self._left_count = len(self._left_behind)
         self._unsent = None
         self.leases.clear()
         self.turned_away.clear()
@@ -343,6 +346,14 @@ class Session:
                 self._unsent = UnsentParcels()
             self._unsent.add_new(self.waiting)
         return iter(()) if self._unsent is None else self._unsent.of(key_id, handle)
+
+    def count_not_sent(self) -> int:
+        """Returns how many parcels wait, or waited when the session closed."""
+        return self._left_count or len(self.waiting)
+
+    def count_unsent(self, key_id: bytes) -> int:
+        """Returns how many parcels `unsent` looked at for a key."""
+        return 0 if self._unsent is None else self._unsent.count(key_id)
 
     def list_left_behind(self, parcels_max: int) -> bool:
         """Lists some of the parcels that waited when the session closed. Returns whether there are more."""

@@ -14,7 +14,7 @@ from shoal_slice_node.core.dispatch.pausing import pause
 from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Returned
-from shoal_slice_node.core.dispatch.unsent import split, withdraw
+from shoal_slice_node.core.dispatch.unsent import split, unsent, withdraw
 from shoal_slice_node.core.limits import LEASE_COST, LEASES_PER_TURN, LISTED_PER_COST, WITHDRAWN_PER_STEP
 from shoal_slice_node.core.ranges import Ranges
 
@@ -82,11 +82,16 @@ class Timeouts:
             yield cost
 
     def _end(self, lease: Lease, stream: Stream) -> None:
-        sent, _ = split(stream.give_back(None, lease), None)
+        attachment = lease.attachment
+        pulled = attachment.handle is None
+        sent, kept = split(stream.give_back(None, lease), unsent(attachment, stream) if pulled else None)
         if sent:
-            lease.attachment.feed.give_way(lease.attachment)  # Its program may be at work on it still.
-            self._registry.returns.came_back(stream, sent, Reason.TIMEOUT, lease.attachment.session)
-            self._registry.has_room_again(lease.attachment.session)
+            attachment.feed.give_way(attachment)  # Its program may be at work on it still.
+            self._registry.returns.came_back(stream, sent, Reason.TIMEOUT, attachment.session)
+        if kept:  # The answer to the pull has not left: whenever it does, others may have these by then.
+            self._registry.returns.not_sent(stream, kept)
+        if sent or kept:
+            self._registry.has_room_again(attachment.session)
 
     def _take_unsent(self, lease: Lease, stream: Stream) -> Iterator[int]:
         """Takes back what waits for a session that does not read: others may have it meanwhile. All of the stream that

@@ -11,6 +11,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.dispatch.stretches import Out, Returned
+from shoal_slice_node.core.limits import UNSENT_LISTS_MAX, UNSENT_PER_COST
 from shoal_slice_node.core.ranges import Ranges
 
 if TYPE_CHECKING:
@@ -42,6 +43,10 @@ class UnsentParcels:
         if parcel.is_owed:
             self._by_key.setdefault(slot[0], {})[slot] = parcel
 
+    def count(self, key_id: bytes) -> int:
+        """Returns how many parcels of a key are listed."""
+        return len(self._by_key.get(key_id, ()))
+
     def forget(self, slot: Slot) -> None:
         """Forgets a parcel that leaves, or that brings nothing to any queue."""
         parcels = self._by_key.get(slot[0])
@@ -60,11 +65,49 @@ class UnsentParcels:
 def unsent(attachment: Attachment, stream: Stream) -> Ranges | None:
     """Returns what the attachment was given of a stream and was not sent, maybe with what it no longer has out; None:
     there is nothing."""
-    pairs = attachment.not_sent(stream.key_id)
-    if attachment.handle is not None and stream.parcel > attachment.session.sent_to:
-        found = attachment.session.unsent(stream.key_id, attachment.handle)
+    return unsent_listed(attachment, stream)[0]
+
+
+def unsent_listed(attachment: Attachment, stream: Stream) -> tuple[Ranges | None, int]:
+    """Returns what `unsent` does, and how much was looked at."""
+    pairs, session = attachment.not_sent(stream.key_id), attachment.session
+    looked_at = len(pairs)
+    if attachment.handle is not None and stream.parcel > session.sent_to:
+        found = session.unsent(stream.key_id, attachment.handle)
         pairs = pairs + [(parcel.low, parcel.to) for _, parcel in found]
-    return Ranges(pairs) if pairs else None
+        looked_at += session.count_unsent(stream.key_id)
+    return Ranges(pairs) if pairs else None, looked_at
+
+
+class UnsentLists:
+    """Keeps what was not sent while it stays the same, for the nacks of one frame: to list it costs as much as many of
+    them."""
+
+    __slots__ = ("_cost", "_found")
+
+    def __init__(self) -> None:
+        self._found: dict[tuple[Attachment, bytes], tuple[int, int, int, Ranges | None]] = {}
+        """Maps an attachment and a key id to the stream's last parcel, to what had left, and to the attachment's number
+        of changes, when it was listed; and to what was."""
+        self._cost = 0
+
+    def of(self, attachment: Attachment, stream: Stream) -> Ranges | None:
+        """Returns what `unsent` does."""
+        state = stream.parcel, attachment.session.sent_to, attachment.unsent_changes
+        found = self._found.get((attachment, stream.key_id))
+        if found is not None and found[:3] == state and not attachment.pulling:
+            return found[3]
+        ranges, looked_at = unsent_listed(attachment, stream)
+        self._cost += looked_at // UNSENT_PER_COST
+        if len(self._found) >= UNSENT_LISTS_MAX:
+            self._found.clear()
+        self._found[attachment, stream.key_id] = (*state, ranges)
+        return ranges
+
+    def take_cost(self) -> int:
+        """Returns what was listed since the last call, in acks."""
+        cost, self._cost = self._cost, 0
+        return cost
 
 
 def withdraw(attachment: Attachment, key_id: bytes, parcels: Sequence[tuple[Slot, Parcel]]) -> int:

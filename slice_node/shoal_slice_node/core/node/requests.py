@@ -31,6 +31,7 @@ from shoal_slice_node.core.dispatch.new_part import NewPart, part_of
 from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.pulling import PullAnswer, PullTerms
 from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.unsent import UnsentLists
 from shoal_slice_node.core.limits import (
     ACKED_PER_STEP,
     ATTACHED_PER_STEP,
@@ -202,8 +203,10 @@ def take_nacks(
     stop = list(nacks.stop)
     looks = count_acks(messages) + len(stop)
 
+    lists = UnsentLists()
+
     def nack(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
-        return node.dispatcher.nack(attachment, key_id, first, to, terms)
+        return node.dispatcher.nack(attachment, key_id, first, to, terms, lists)
 
     work = _named_messages(node, session, messages, everyone, nack, None, resets_seen(nacks), stop, nacks.number)
     _settle(node, source, work, looks, done)
