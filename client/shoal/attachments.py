@@ -304,9 +304,11 @@ class Attachments:
         )
         self.unconfirmed.difference_update(handles)
         self._presumed.update(handles)
-        ended = [handle for handle in handles if handle in self._queues]
+        # Of those whose life ended on this stream that is known; what has come since is of the next one.
+        ended = [handle for handle in handles if handle in self._queues and self._lives.get(handle) != 0]
         self._lives.update(dict.fromkeys(ended, _UNKNOWN))
-        self._on_lives_ended(ended, [])
+        if ended:
+            self._on_lives_ended(ended, [])
 
     def _learn(self, handles: Sequence[int], lives: Iterable[int]) -> None:
         """Records the lives. Reports handles whose queue has another life now, or may have had one meanwhile: they

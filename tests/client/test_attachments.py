@@ -186,3 +186,18 @@ def test_a_life_that_is_presumed_to_have_ended_behind_a_reset_is_the_one_that_th
     attachments.begin_stream()
     attachments.answered([1], wire.Attached(lives=[8]))
     assert ended == [] and attachments.life_of(1) == 8
+
+
+def test_a_life_that_ended_on_this_stream_is_not_presumed_to_have_ended_once_more() -> None:
+    """That the queue was dropped was told, and taken back again."""
+    ended: list[list[int]] = []
+    attachments = attachments_of_one(ended)
+    attachments.begin_stream()
+    attachments.answered([1], wire.Attached(lives=[7]))
+    attachments.end_stream()
+    attachments.begin_stream()
+    attachments.lives_ended([1])
+    assert ended == [[1]]
+    attachments.presume_ended([1])
+    attachments.answered([1], wire.Attached(absent=[1], lives=[0]))
+    assert ended == [[1]] and attachments.without_part([1]) == [1]

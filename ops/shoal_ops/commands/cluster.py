@@ -99,7 +99,7 @@ async def _run_until(
         await cluster.stop()
     if archive is not None:
         log("shoal", _told_archive(archive, [one for one in cluster.slices if not _archived(cluster, log, one)]))
-    gone = [one for one in cluster.slices if not (data / one).exists()]
+    gone = [one for one in cluster.slices if not has_data(data / one)]
     kept = f"the data of {', '.join(gone)} was removed from" if gone else "the data is kept in"
     log("shoal", f"stopped; {kept} {data}")
 
