@@ -25,8 +25,8 @@ from shoal.limits import (
     HOME_QUESTION_QUEUES_MAX,
     LEFTOVERS_AT_ONCE_MAX,
     PARTS_LEFT_AGAIN_S,
+    PARTS_LEFT_ASK_S,
     PARTS_LEFT_MAX,
-    PARTS_LEFT_S,
 )
 from shoal.routing import Routing
 from shoal_contract.errors import NoSuchQueue, OutcomeUnknown, ResourceExhausted, ShoalError
@@ -48,8 +48,10 @@ class Dropping:
         self._routing = routing
         self._homes = homes
         self._known = known
-        self._ending_later = 0
-        """How many parts slices are asked to end that did not answer in time."""
+        self._left: dict[bytes, set[str]] = {}
+        """Queue -> the slices that are asked again to end their parts of it."""
+        self._left_count = 0
+        self._ending = False
 
     async def drop(self, queues: Sequence[bytes], conditions: Conditions, deadline: float) -> _Errors:
         """Drops each queue by itself. Returns the errors of those that were not dropped: NoSuchQueue if there is no
@@ -170,26 +172,35 @@ class Dropping:
     def _end_later(self, parts: Iterable[tuple[bytes, str]]) -> None:
         """Asks slices that did not answer, or refused, again, in the background: a queue that is declared anew would
         give its consumers what they keep."""
-        left: dict[bytes, list[str]] = {}
-        for queue, name in islice(parts, PARTS_LEFT_MAX - self._ending_later):
-            self._ending_later += 1
-            left.setdefault(queue, []).append(name)
-        if left:
-            self._routing.in_background("drop", self._end_left(left))
+        for queue, name in islice(parts, PARTS_LEFT_MAX - self._left_count):
+            names = self._left.setdefault(queue, set())
+            self._left_count += name not in names
+            names.add(name)
+        if self._left and not self._ending:
+            self._ending = True
+            self._routing.in_background("drop", self._end_left())
 
-    async def _end_left(self, left: dict[bytes, list[str]]) -> None:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + PARTS_LEFT_S
+    async def _end_left(self) -> None:
+        """Runs until nothing is left, with a pause before each round."""
         try:
-            while left and loop.time() < until and not self._routing.closed:
+            while self._left and not self._routing.closed:
                 await asyncio.sleep(PARTS_LEFT_AGAIN_S)
-                for some in _pieces(list(left), LEFTOVERS_AT_ONCE_MAX):
-                    found = await self._drop_leftovers_of({queue: left[queue] for queue in some}, until, later=False)
+                deadline = asyncio.get_running_loop().time() + PARTS_LEFT_ASK_S
+                for some in _pieces(list(self._left), LEFTOVERS_AT_ONCE_MAX):
+                    places = {queue: list(self._left[queue]) for queue in some}
+                    found = await self._drop_leftovers_of(places, deadline, later=False)
                     for queue, error in found.items():
                         if not _may_be_left(error):
-                            self._ending_later -= len(left.pop(queue))
+                            self._forget_left(queue, places[queue])
         finally:
-            self._ending_later -= sum(map(len, left.values()))
+            self._ending = False
+
+    def _forget_left(self, queue: bytes, names: Sequence[str]) -> None:
+        left = self._left.get(queue, set())
+        self._left_count -= len(left.intersection(names))
+        left.difference_update(names)
+        if not left:
+            self._left.pop(queue, None)
 
     async def _look_everywhere(
         self, queues: Sequence[bytes], conditions: Conditions, deadline: float

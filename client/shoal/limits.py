@@ -42,10 +42,10 @@ PURGES_AT_ONCE_MAX: Final = 1_000
 futures."""
 
 PARTS_LEFT_MAX: Final = 100_000
-PARTS_LEFT_S: Final = 3_600.0
+PARTS_LEFT_ASK_S: Final = 30.0
 PARTS_LEFT_AGAIN_S: Final = 1.0
-"""The number of parts of dropped queues that slices are asked to end later, as they did not answer or refused; for how
-long, and the pause between two attempts, in seconds."""
+"""The number of parts of dropped queues that slices are asked to end later, as they did not answer or refused; how long
+an attempt may take, and the pause before each, in seconds."""
 
 FRAMES_IN_FLIGHT_MAX: Final = 32
 """The number of a session's unanswered frames: covers 100 ms of round trip at 300 frames/s, and bounds what is sent

@@ -54,6 +54,8 @@ class Checkpoints:
         delta_bytes_max: int = DELTA_STALL_FACTOR * DELTA_BYTES_MAX,
     ) -> None:
         self.problem = ""
+        self._slowness = ""
+        """Says that the checkpoint under way takes long; "" if it does not."""
         self._active_bytes_max = delta_bytes_max - freezing.fit(delta_bytes_max)
         """What is left for the active changes beside the frozen ones, which are in memory too."""
         self.figures: dict[str, Any] = {}
@@ -84,14 +86,16 @@ class Checkpoints:
     def throttle(self) -> asyncio.Future[None] | None:
         """Returns a future to wait for before more changes are applied, if the checkpointer is far behind; else
         None."""
-        factor = DELTA_FAILING_STALL_FACTOR if self.problem else DELTA_STALL_FACTOR
+        factor = DELTA_FAILING_STALL_FACTOR if self.problem or self._slowness else DELTA_STALL_FACTOR
         return self.next_end() if self._behind(factor) else None
 
     @property
     def trouble(self) -> str:
-        """Says that checkpoints fail, and why. "": they do not. For a node that takes changes: whether it does is
-        asked first (`Broker.trouble`)."""
-        return f"checkpoints fail, and are tried again; changes are still taken: {self.problem}" if self.problem else ""
+        """Says that checkpoints fail, and why, or that one takes long. "": neither. For a node that takes changes:
+        whether it does is asked first (`Broker.trouble`)."""
+        if self.problem:
+            return f"checkpoints fail, and are tried again; changes are still taken: {self.problem}"
+        return f"changes are still taken, but {self._slowness}" if self._slowness else ""
 
     @property
     def refusal(self) -> str:
@@ -106,15 +110,16 @@ class Checkpoints:
 
     def _too_many(self, factor: int) -> str:
         with_frozen = factor + DELTA_FROZEN_FACTOR
-        if self.problem and (self._behind(factor) or self._freezing.is_large(with_frozen, with_frozen=True)):
+        why = self.problem or self._slowness
+        if why and (self._behind(factor) or self._freezing.is_large(with_frozen, with_frozen=True)):
             waiting = self._store.delta_rows + self._store.frozen_rows
-            return f"checkpoints fail, and {waiting} changes wait for one: {self.problem}"
+            return f"checkpoints {'fail' if self.problem else 'hang'}, and {waiting} changes wait for one: {why}"
         return ""
 
     async def room_for_imports(self) -> None:
         """Waits while the checkpointer is so far behind that imports should leave the remaining room to others. Not
         while checkpoints fail: then an import is told whether changes are taken."""
-        while self._behind(IMPORT_STALL_FACTOR) and not self.problem:
+        while self._behind(IMPORT_STALL_FACTOR) and not (self.problem or self._slowness):
             await self.next_end()
 
     def _behind(self, factor: int) -> bool:
@@ -158,15 +163,19 @@ class Checkpoints:
             except Corrupt:
                 raise
             except ShoalError as error:
-                self._fails(
-                    error.message,
-                    f"a checkpoint failed: {error}. It is tried again when there is more room, and every"
-                    f" {CHECKPOINT_RETRY_MS_MAX // 1000} s at least",
-                )
+                if error.message != self.problem:
+                    _log.error(
+                        "a checkpoint failed: %s. It is tried again when there is more room, and every %d s at least;"
+                        " until it succeeds, the journal grows, and changes are refused once too many wait",
+                        *(error, CHECKPOINT_RETRY_MS_MAX // 1000),
+                    )
+                self.problem = error.message
+                self._wake_waiting()  # They need not wait for one that fails.
                 if isinstance(error, ResourceExhausted):  # Else the next segment takes what the checkpoint waits for.
                     self._journal.next_segment.leave_bytes = self._store.frozen_bytes + STORE_GROWTH_BYTES
             finally:
                 slow.cancel()
+                self._slowness = ""
             if await self._pause():
                 self._freezing.want(self._store.checkpoint_lsn + 1)
                 self._ended()
@@ -186,15 +195,13 @@ class Checkpoints:
 
     def _slow(self) -> None:
         pid = self._store.checkpointer_pid
-        told = f"the checkpointer, process {pid}, has written for {CHECKPOINT_SLOW_S:g} s"
-        self._fails(told, f"{told}. If it hangs, kill -9 {pid}: another one is started, and nothing is lost")
-
-    def _fails(self, problem: str, told: str) -> None:
-        """Notes why there is no checkpoint, and logs it once. Those that wait need not wait for one that fails."""
-        if problem != self.problem:
-            _log.error("%s; until it succeeds, the journal grows, and changes are refused once too many wait", told)
-        self.problem = problem
-        self._wake_waiting()
+        self._slowness = f"the checkpointer, process {pid}, has written for more than {CHECKPOINT_SLOW_S:g} s"
+        _log.warning(
+            "%s. Until it ends, the journal grows, and changes are refused once too many wait. If it takes no processor"
+            " time and writes nothing, kill -9 %d: another one is started, and nothing is lost",
+            *(self._slowness, pid),
+        )
+        self._wake_waiting()  # They need not wait for one that hangs.
 
     def _ended(self) -> None:
         """Lets those go on that wait until nothing is frozen."""

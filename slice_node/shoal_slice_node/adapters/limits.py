@@ -431,9 +431,9 @@ room is looked at as often."""
 CHECKPOINT_RETRY_MS_MAX: Final = 30_000
 """The most time between attempts to checkpoint. A quota, or a store elsewhere, shows no more room than before."""
 
-CHECKPOINT_SLOW_S: Final = 30.0
-"""How long a checkpoint may take, in seconds, before it counts as failing: a checkpointer that hangs must be told, and
-nothing may wait for it. A quiet machine writes one in 1 to 2 s."""
+CHECKPOINT_SLOW_S: Final = 60.0
+"""How long a checkpoint may take, in seconds, before it is told, and changes and imports no longer wait for it: the
+checkpointer may hang. A quiet machine writes one in 1 to 2 s."""
 
 ARCHIVE_RETRY_MS: Final = 5_000
 """The time between attempts when the archive's volume is full or gone. Meanwhile the journal grows, serving goes on."""

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.attachment import Attachment
     from shoal_slice_node.core.dispatch.leases import Lease
 
-_FIRST = attrgetter("first")
+_FIRST, _TO = attrgetter("first"), attrgetter("to")
 GAP: Final = -1
 """Stands in `times` of what is out: a gap (gaps.py), of which the consumer that has it is told."""
 
@@ -57,13 +57,17 @@ class Returned(NamedTuple):
 
 
 def without(returned: list[Returned], first: int, to: int) -> list[Returned]:
-    """Returns what is to be given again, without the offsets first <= o < to."""
-    return [
-        Returned(low, high, times)
-        for begin, end, times in returned
-        for low, high in ((begin, min(end, first)), (max(begin, to), end))
+    """Returns what is to be given again, which ascends, without the offsets first <= o < to."""
+    begin, end = bisect_right(returned, first, key=_TO), bisect_left(returned, to, key=_FIRST)
+    if begin >= end:
+        return returned
+    cut = [
+        Returned(low, high, one.times)
+        for one in returned[begin:end]
+        for low, high in ((one.first, min(one.to, first)), (max(one.first, to), one.to))
         if low < high
     ]
+    return returned[:begin] + cut + returned[end:]
 
 
 class Resting:
