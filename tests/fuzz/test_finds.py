@@ -107,8 +107,8 @@ def counted_unsent(_: Any) -> Any:
 
 
 def always_seen(nack: Any) -> Any:
-    return lambda acks, attachment, key_id, first, to, terms: nack(
-        acks, attachment, key_id, first, to, terms._replace(unseen=False)
+    return lambda acks, attachment, key_id, first, to, terms, lists: nack(
+        acks, attachment, key_id, first, to, terms._replace(unseen=False), lists
     )
 
 
