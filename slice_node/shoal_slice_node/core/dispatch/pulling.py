@@ -77,12 +77,13 @@ class Puller:
         """
         if session.closed or self._state.tables.queue.get(queue_id) is None:
             return []
-        if session.owed >= OWED_BY_PULLS_MAX:
+        owed_max = min(OWED_BY_PULLS_MAX, session.owed_max)
+        if session.owed >= owed_max:
             raise ResourceExhausted(
-                f"messages pulled and not acked are in {session.owed} stretches; the limit is {OWED_BY_PULLS_MAX}: ack"
-                " some of them, or let leases end",
+                f"messages pulled and not acked are in {session.owed} stretches; the limit is {owed_max} now: ack some"
+                " of them, or let leases end",
                 subject="pulled messages",
-                limit=OWED_BY_PULLS_MAX,
+                limit=owed_max,
                 value=session.owed + 1,
             )
         check_pulls(self._dispatcher.registry, queue_id)
