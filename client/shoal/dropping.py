@@ -313,7 +313,7 @@ def _what_is_left(queue: bytes, results: Sequence[tuple[str, Any]]) -> ShoalErro
     where, first = ", ".join(failed), next(iter(failed.values()))
     return type(first)(
         f"queue {show(queue)} is dropped, but slice {where} did not say so of its part ({first.message}): it is asked"
-        f" again while this connection lives, for up to {PARTS_LEFT_MAX} such parts; what is left there else is found"
+        f" again while this connection lives, for up to {PARTS_LEFT_MAX} such parts; what is left otherwise is found"
         " by `shoal sweep`, and is given to consumers of a queue that is declared anew before",
         subject=show(queue),
     )

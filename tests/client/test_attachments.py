@@ -79,6 +79,14 @@ def attachments_of_one(ended: list[list[int]]) -> Attachments:
     return Attachments("s01", {1: b"q"}, wire.Attach(), nothing, nothing, tell, nothing, nothing)
 
 
+def on_its_second_stream(attachments: Attachments) -> None:
+    """The first one had told that the queue has life 7."""
+    attachments.begin_stream()
+    attachments.answered([1], wire.Attached(lives=[7]))
+    attachments.end_stream()
+    attachments.begin_stream()
+
+
 @pytest.mark.parametrize("lost_by", ["a refusal", "another session"])
 async def test_what_ended_before_the_answer_is_forgotten_with_the_attach(lost_by: str) -> None:
     """Else a life that begins unseen before the next attach would be taken for one whose end was told."""
@@ -160,10 +168,7 @@ async def test_a_queue_without_room_that_leaves_is_not_asked_for_again(monkeypat
 def test_lives_that_are_presumed_to_have_ended_are_not_told_as_lives() -> None:
     """A transaction would say them of messages of the present life."""
     attachments = attachments_of_one([])
-    attachments.begin_stream()
-    attachments.answered([1], wire.Attached(lives=[7]))
-    attachments.end_stream()
-    attachments.begin_stream()
+    on_its_second_stream(attachments)
     attachments.presume_ended([1])
     assert attachments.life_of(1) == 0
     attachments.answered([1], wire.Attached(lives=[8]))
@@ -173,10 +178,7 @@ def test_lives_that_are_presumed_to_have_ended_are_not_told_as_lives() -> None:
 def test_a_life_that_is_presumed_to_have_ended_behind_a_reset_is_the_one_that_the_answer_tells() -> None:
     ended: list[list[int]] = []
     attachments = attachments_of_one(ended)
-    attachments.begin_stream()
-    attachments.answered([1], wire.Attached(lives=[7]))
-    attachments.end_stream()
-    attachments.begin_stream()
+    on_its_second_stream(attachments)
     attachments.lives_ended([1])
     attachments.parts_came(wire.AckTimeouts(handles=[1], ms=[0], lives=[8]))
     attachments.presume_ended([1])
@@ -192,10 +194,7 @@ def test_a_life_that_ended_on_this_stream_is_not_presumed_to_have_ended_once_mor
     """That the queue was dropped was told, and taken back again."""
     ended: list[list[int]] = []
     attachments = attachments_of_one(ended)
-    attachments.begin_stream()
-    attachments.answered([1], wire.Attached(lives=[7]))
-    attachments.end_stream()
-    attachments.begin_stream()
+    on_its_second_stream(attachments)
     attachments.lives_ended([1])
     assert ended == [[1]]
     attachments.presume_ended([1])

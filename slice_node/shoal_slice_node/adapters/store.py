@@ -67,7 +67,7 @@ class Store:
 
     @property
     def removed(self) -> bool:
-        """Returns whether the store's folder was removed, or another one is in its place, since it was opened."""
+        """Returns whether the store was removed since it was opened. A copy that took its place is no removal."""
         return os.fstat(self._lock_fd).st_nlink == 0 and not (self._folder / DATA_FILE).exists()
 
     @property

@@ -3,13 +3,14 @@ that a refusal leaves everything as it was."""
 
 from __future__ import annotations
 
-from shoal_contract.errors import Conflict, exhausted
+from shoal_contract.errors import Conflict, ResourceExhausted, exhausted
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.shares import Share
 from shoal_slice_node.core.limits import (
     ATTACHED_PER_SESSION_MAX,
     ATTACHMENT_BYTES,
@@ -53,7 +54,7 @@ class AttachRoom:
         self._used_bytes += self._cost_bytes(name)
         share = self._registry.shares.attached
         if self._used_bytes > share.limit_bytes:
-            raise exhausted("memory of attached queues, bytes", share.limit_bytes, self._used_bytes)
+            raise _no_room(share, self._used_bytes)
 
     def _leave(self, handle: int) -> None:
         session = self._session
@@ -85,18 +86,27 @@ class AttachRoom:
                 raise exhausted(f"consumers of queue {show(name)}", CONSUMERS_PER_QUEUE_MAX, consumers)
             if feed.queue_id not in self._forgotten:
                 return ATTACHMENT_BYTES
-        row = None if queue_id is None else registry.state.tables.queue.get(queue_id)
-        return ATTACHMENT_BYTES + FEED_BYTES + STREAM_BYTES * (0 if row is None else streams_of(row))
+        return ATTACHMENT_BYTES + _feed_bytes(registry, queue_id)
+
+
+def _feed_bytes(registry: Registry, queue_id: bytes | None) -> int:
+    """Returns what a queue takes that is not in memory yet, as its row says. None: it has no part here."""
+    row = None if queue_id is None else registry.state.tables.queue.get(queue_id)
+    return FEED_BYTES + STREAM_BYTES * (0 if row is None else streams_of(row))
+
+
+def _no_room(share: Share, used_bytes: int) -> ResourceExhausted:
+    return exhausted("memory of attached queues, bytes", share.limit_bytes, used_bytes)
 
 
 def check_pulls(registry: Registry, queue_id: bytes) -> None:
     """Raises ResourceExhausted if a pull would take a queue into memory that has no room there."""
     if queue_id in registry.feeds:
         return
-    row, share = registry.state.tables.queue.get(queue_id), registry.shares.attached
-    used_bytes = share.used_bytes + FEED_BYTES + STREAM_BYTES * (0 if row is None else streams_of(row))
+    share = registry.shares.attached
+    used_bytes = share.used_bytes + _feed_bytes(registry, queue_id)
     if used_bytes > share.limit_bytes:
-        raise exhausted("memory of attached queues, bytes", share.limit_bytes, used_bytes)
+        raise _no_room(share, used_bytes)
 
 
 def check_binds(registry: Registry, change: wire.Change) -> None:
@@ -107,4 +117,4 @@ def check_binds(registry: Registry, change: wire.Change) -> None:
     for step in change.steps:
         for name in step.binds.queues:
             if registry.state.tables.queue_by_name.get(name) in registry.feeds:
-                raise exhausted("memory of attached queues, bytes", share.limit_bytes, share.used_bytes)
+                raise _no_room(share, share.used_bytes)
