@@ -7,8 +7,6 @@ Belongs here: what a server sends. Does not: the form of the error (shoal_contra
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any, NoReturn
 
 import grpc
@@ -28,24 +26,24 @@ async def send_headers(context: grpc.aio.ServicerContext[Any, Any]) -> None:
     that tries to send them again, which fails: the client would never hear of the abort. Raises CancelledError if the
     client has left.
     """
-    with _left_is_cancelled():
+    try:
         await context.send_initial_metadata(())
+    except grpc.aio.InternalError:
+        raise _left() from None
 
 
 async def write(context: grpc.aio.ServicerContext[Any, Any], response: bytes) -> None:
     """Writes one response of a stream. Raises CancelledError if the client has left."""
-    with _left_is_cancelled():
-        await context.write(response)
-
-
-@contextmanager
-def _left_is_cancelled() -> Iterator[None]:
-    """Raises CancelledError where the client left during a write. gRPC itself raises that only where its news of the
-    end comes before the write; else it raises an error of its own, and would log it as the server's fault."""
     try:
-        yield
+        await context.write(response)
     except grpc.aio.InternalError:
-        raise asyncio.CancelledError("the client left while it was written to") from None
+        raise _left() from None
+
+
+def _left() -> asyncio.CancelledError:
+    """Returns what to raise where the client left during a write. gRPC itself raises it only where its news of the end
+    comes before the write; else it raises an error of its own, and would log it as the server's fault."""
+    return asyncio.CancelledError("the client left while it was written to")
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ShoalError, within_s: float = ABORT_S) -> NoReturn:

@@ -47,7 +47,8 @@ class Answers:
 
     def held_bytes(self) -> int:
         """Returns the bytes of the answers that wait or are being written."""
-        return self._waiting_bytes + self._written_bytes + sum(one.bytes for one in self._written)
+        reserved_bytes = sum(one.bytes for one in self._written) if self._written else 0
+        return self._waiting_bytes + self._written_bytes + reserved_bytes
 
     def expect(self, weight: int) -> None:
         """Adds `weight` to what is owed: a frame was read, or it turned out to weigh more than was counted for it."""
@@ -98,6 +99,8 @@ class Answers:
         """Moves the answers that fit into `response`, but at least one if any waits. Returns the bytes that are left
         of `room_bytes`."""
         waiting, begun_bytes = self._waiting, room_bytes
+        if not waiting:
+            return room_bytes
         while waiting and (room_bytes == begun_bytes or waiting[0][2] + 8 <= room_bytes):
             answer, weight, size_bytes, reserved, on_left = waiting.popleft()
             self._owed -= weight
@@ -115,6 +118,8 @@ class Answers:
 
     def written(self) -> None:
         """Frees the memory of the answers that `take` moved; called when the transport has taken them."""
+        if not (self._written_bytes or self._written):
+            return
         freed, self._written_bytes = self._written_bytes, 0
         self._shared.change(-freed)
         while self._written:

@@ -138,19 +138,24 @@ class Parcel:
         return wire.Gap(key=self.key, first=self.first, to=self.to, why=why, handles=self.handles)
 
     def to_wire(self, nacks_taken: int = 0) -> wire.Delivery:
-        return wire.Delivery(
+        delivery = wire.Delivery(
             key=self.key,
             first=self.first,
             to=self.to,
             chunk=self.chunk,
             time_ms=self.time_ms,
             handles=self.handles,
-            redelivered=self.times,
             low=self.low,
-            live=self.is_live,
-            expires_ms=self.expires_ms,
-            nacks_taken=nacks_taken,
         )
+        if self.times:  # These are seldom set, and to set a field takes time even if it is zero.
+            delivery.redelivered = self.times
+        if self.is_live:
+            delivery.live = True
+        if self.expires_ms:
+            delivery.expires_ms = self.expires_ms
+        if nacks_taken:
+            delivery.nacks_taken = nacks_taken
+        return delivery
 
 
 class Taken(NamedTuple):
