@@ -177,7 +177,7 @@ class Checks:
         everyone = {*sessions, *dispatcher.attaching.closing}
         attached = ATTACHMENT_BYTES * sum(len(session.by_queue) for session in everyone)
         attached += ENDED_HANDLE_BYTES * sum(len(session.ended_handles) for session in everyone)
-        attached += sum(FEED_BYTES + STREAM_BYTES * len(feed.streams) for feed in dispatcher.feeds.values())
+        attached += sum(FEED_BYTES + STREAM_BYTES * feed.streams_counted for feed in dispatcher.feeds.values())
         attached += used_bytes(node.node.watching)
         assert shares.attached.used_bytes == attached, f"attached: {shares.attached.used_bytes}, counted {attached}"
         spreads = dispatcher.growing.spreads.values()

@@ -266,6 +266,11 @@ class Node:
     def add_work(self, source: Source, work: Work[object], done: Done) -> None:
         self.node.add_work(source, work, done)
 
+    @property
+    def refuses(self) -> str:
+        """Returns nothing: the node always takes changes."""
+        return ""
+
     def check_takes_changes(self, frees: bool = False) -> None:
         """Raises nothing: the node always takes changes."""
 

@@ -10,7 +10,7 @@ Belongs here: what records do. Not here: what consumers hold (given.py). Long be
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
@@ -273,7 +273,10 @@ class Owed:
         codes: Codes = set() if name in self.lives else {NO_SUCH_QUEUE}
         return codes if all(map(self.owns, keys)) else codes | {NOT_OWNER}
 
-    def _binds(self, step: wire.Binds, answer: wire.StepOutcome) -> None:
+    def _limited_binds(self, step: wire.LimitedBinds, answer: wire.StepOutcome) -> None:
+        self._binds(step.binds, answer, frozenset(step.no_room))
+
+    def _binds(self, step: wire.Binds, answer: wire.StepOutcome, no_room: Set[bytes] = frozenset()) -> None:
         position = 0
         for number, (name, count) in enumerate(zip(step.queues, step.key_counts, strict=True)):
             keys = list(step.keys[position : position + count])
@@ -281,6 +284,8 @@ class Owed:
             position += count
             starts = dict.fromkeys(keys, step.start_value if step.start == wire.START_OFFSET else None)
             allowed = self._refusals(name, keys) or self._bindable(self.lives[name], starts)
+            if name in no_room and name in self.lives and not self.lives[name].bound.keys() >= starts.keys():
+                allowed = self._refusals(name, keys) or {EXHAUSTED}
             if not self._each(answer, number, allowed, ("bind", name, keys, step.start, step.start_value)):
                 continue
             if count:

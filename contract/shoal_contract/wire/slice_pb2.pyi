@@ -231,6 +231,7 @@ class Step(_message.Message):
     ACKS_FIELD_NUMBER: _builtins.int
     CONFIGURES_FIELD_NUMBER: _builtins.int
     FAREWELLS_FIELD_NUMBER: _builtins.int
+    LIMITED_BINDS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def declares(self) -> Global___Declares: ...
     @_builtins.property
@@ -251,6 +252,8 @@ class Step(_message.Message):
     def configures(self) -> Global___Configures: ...
     @_builtins.property
     def farewells(self) -> Global___Farewells: ...
+    @_builtins.property
+    def limited_binds(self) -> Global___LimitedBinds: ...
     def __init__(
         self,
         *,
@@ -264,12 +267,13 @@ class Step(_message.Message):
         acks: Global___TransactionAcks | None = ...,
         configures: Global___Configures | None = ...,
         farewells: Global___Farewells | None = ...,
+        limited_binds: Global___LimitedBinds | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "configures", b"configures", "declares", b"declares", "drops", b"drops", "farewells", b"farewells", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "configures", b"configures", "declares", b"declares", "drops", b"drops", "farewells", b"farewells", "imports", b"imports", "limited_binds", b"limited_binds", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "configures", b"configures", "declares", b"declares", "drops", b"drops", "farewells", b"farewells", "imports", b"imports", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acks", b"acks", "binds", b"binds", "configures", b"configures", "declares", b"declares", "drops", b"drops", "farewells", b"farewells", "imports", b"imports", "limited_binds", b"limited_binds", "publishes", b"publishes", "purges", b"purges", "step", b"step", "unbinds", b"unbinds"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["declares", "binds", "unbinds", "publishes", "drops", "purges", "imports", "acks", "configures", "farewells"]  # noqa: Y015
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["declares", "binds", "unbinds", "publishes", "drops", "purges", "imports", "acks", "configures", "farewells", "limited_binds"]  # noqa: Y015
     _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
 
@@ -345,6 +349,36 @@ class Binds(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Binds: _TypeAlias = Binds  # noqa: Y015
+
+@_typing.final
+class LimitedBinds(_message.Message):
+    """What a slice writes into its journal in the place of Binds while memory of attached queues is full. No client may send
+    it.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BINDS_FIELD_NUMBER: _builtins.int
+    NO_ROOM_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def binds(self) -> Global___Binds: ...
+    @_builtins.property
+    def no_room(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Queues that are consumed: they are refused, except where they are bound to all of the keys already."""
+
+    def __init__(
+        self,
+        *,
+        binds: Global___Binds | None = ...,
+        no_room: _abc.Iterable[_builtins.bytes] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["binds", b"binds"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["binds", b"binds", "no_room", b"no_room"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LimitedBinds: _TypeAlias = LimitedBinds  # noqa: Y015
 
 @_typing.final
 class Unbinds(_message.Message):

@@ -221,7 +221,9 @@ class Broker:
 
     def open_shared_session(self) -> Session:
         """Opens the session that all unary calls share. It has no stream, so nothing wakes it."""
-        return self.node.new_session(SESSION_BYTES_DEFAULT)
+        session = self.node.new_session(SESSION_BYTES_DEFAULT)
+        self.dispatcher.share_among_calls(session)
+        return session
 
     def close_session(self, session: Session, source: Source) -> None:
         self.writers.close(session)

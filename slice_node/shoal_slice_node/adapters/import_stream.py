@@ -32,6 +32,7 @@ from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.producers import only_step
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
 from shoal_slice_node.core.node.commit import Item
+from shoal_slice_node.core.node.limited_binds import check_imports
 from shoal_slice_node.core.rows.producer_row import decode_producer
 from shoal_slice_node.core.verbs.changes import parse_import
 
@@ -118,6 +119,8 @@ class ImportStream:
                 value=checked.operations,
             )
         self._broker.check_takes_changes()
+        if request.chunk > last_chunk(self._broker, request.run):
+            check_imports(self._broker.dispatcher.registry, checked.change.steps[0].imports)
         # The client has the answers of all chunks up to this one: no more chunks than that are under way.
         settled = max(0, request.chunk - 2 * IMPORT_CHUNKS_IN_FLIGHT)
         number = request.chunk  # The callbacks keep only the number: the request would keep the bytes a second time.

@@ -10,13 +10,14 @@ from shoal_slice_node.adapters.answer_room import Reservation
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.limits import LARGE_ANSWER_BYTES
 from shoal_slice_node.core.apply.effects import Effects
-from shoal_slice_node.core.apply.records import ChangeHead, Kind, encode_change
-from shoal_slice_node.core.dispatch.attach_room import check_binds
+from shoal_slice_node.core.apply.producers import kept_answer
+from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.live_changes import publish_live
 from shoal_slice_node.core.node.requests import as_shoal_error
 from shoal_slice_node.core.turns import Source, Work
+from shoal_slice_node.core.verbs.atomic import refusal_of
 from shoal_slice_node.core.verbs.changes import Checked
 
 Answered = Callable[[wire.Answer], None]
@@ -36,14 +37,16 @@ def submit_change(
     form of `data`. `large_bytes`: the bytes that it holds in the room of large frames. `session`: whose change it is;
     None: of a unary call.
 
-    Raises ResourceExhausted while the slice takes no changes, or none that binds queues that are in memory.
+    Raises ResourceExhausted while the slice takes no changes.
     """
     if checked.live:
         _submit_live(broker, source, head.sequence, len(data), checked, answer, large_bytes)
         return
+    if broker.refuses and _answer_again(broker, source, head, checked, answer):
+        if large_bytes:
+            broker.commit_loop.large_frames.give(large_bytes)
+        return
     broker.check_takes_changes(checked.frees)
-    if checked.grows:
-        check_binds(broker.dispatcher.registry, checked.change)
     sequence = head.sequence
 
     def applied(effects: Effects) -> None:
@@ -64,6 +67,19 @@ def submit_change(
     if session is not None and checked.leader_decides:
         item.attaches_before = session.asked.so_far()
     broker.commit_loop.submit(item, source.connection)
+
+
+def _answer_again(broker: Broker, source: Source, head: ChangeHead, checked: Checked, answer: Answered) -> bool:
+    """Answers a change that was applied before, in its turn, without a record: who asks again while no changes are
+    taken must not believe that it was not done. Returns False if it was not."""
+    outcome = None if head.producer == NO_PRODUCER else kept_answer(broker.state, head)
+    if outcome is None:
+        return False
+    sequence, refused = head.sequence, refusal_of(outcome) if checked.change.atomic else None
+    found = wire.Answer(sequence=sequence, outcome=outcome) if refused is None else broker.refusal(sequence, refused)
+    again = Item(0, None, lambda _: answer(found), lambda error: answer(broker.refusal(sequence, error)))
+    broker.commit_loop.submit(again, source.connection)
+    return True
 
 
 def _submit_live(

@@ -492,7 +492,18 @@ OWED_PER_SESSION_MAX: Final = 50_000
 """Stretches of unacked offsets of one session, about 120 bytes each: above it the session lags."""
 
 OWED_BY_PULLS_MAX: Final = 500_000
-"""Such stretches of all unary pulls together, which share a session: 60 MB. Further pulls are refused."""
+"""Such stretches of all unary pulls together, which share a session: 60 MB, or what half of the share of owed
+deliveries has room for. Further pulls get PULL_FLOOR messages of queues of which nothing is out, and are refused
+else."""
+
+PULL_FLOOR: Final = 10
+"""Messages of a queue of which nothing is out that a pull gets, whatever its session owes: who lets many leases run
+keeps no other worker from its jobs. As each such queue counts as attached, they take no more than OWED_BY_PULLS_MAX
+do."""
+
+SMALL_PULLS_PART: Final = 16
+"""Pulls of queues with up to INLINE_STREAMS_MAX bindings find room in 1/16 of the share of attached queues more: a few
+that pull from large queues, under long leases, keep no worker with a small one from its jobs."""
 
 LEASES_ENDED_KEPT: Final = 1_000
 """Leases with all their messages acked that are kept until the next rebuild of the clock."""

@@ -97,6 +97,23 @@ def bind(state: State, name: bytes, keys: list[bytes], begin: Begin) -> Work[lis
     return offsets
 
 
+def check_all_bound(state: State, name: bytes, keys: list[bytes], per_step: int) -> Work[None]:
+    """Checks a bind of a queue for whose bindings there is no more room in memory: it may change nothing. Raises
+    NoSuchQueue, NotOwner, ResourceExhausted."""
+    queue = existing_queue(state, name)
+    for place, full_name in enumerate(state.owned_names(keys), 1):
+        if not is_bound(state, queue, full_name):
+            shown = state.refusals.shown(name)
+            raise ResourceExhausted(
+                f"queue {shown} is consumed, and there is no room for more bindings of it in the memory of attached"
+                " queues",
+                subject=shown,
+            )
+        if place % per_step == 0:
+            queue.forget_buckets()
+            yield
+
+
 def _fits_step(state: State, queue: Queue, names: list[bytes], keys_max: int) -> bool:
     if len(names) > keys_max:
         return False

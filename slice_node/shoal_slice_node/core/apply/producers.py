@@ -35,6 +35,12 @@ def repeated_answer(state: State, head: ChangeHead) -> bytes | None:
     return decode_answer(answer)
 
 
+def kept_answer(state: State, head: ChangeHead) -> bytes | None:
+    """Returns the serialized Outcome of a frame that was applied, if it is kept."""
+    answer = state.tables.producer.get(answer_key(head.producer, head.sequence))
+    return None if answer is None else decode_answer(answer)
+
+
 def only_step(outcome: bytes, sequence: int) -> wire.StepOutcome:
     """Returns the outcome of a change of one step. Raises Conflict if `outcome` is the answer to another change."""
     steps = wire.Outcome.FromString(outcome).steps

@@ -1,16 +1,14 @@
-"""Checks whether queues may be attached, pulled from, or bound while they are in memory, before anything changes, so
-that a refusal leaves everything as it was."""
+"""Checks whether queues may be attached or pulled from, before anything changes, so that a refusal leaves everything as
+it was."""
 
 from __future__ import annotations
 
 from shoal_contract.errors import Conflict, ResourceExhausted, exhausted
 from shoal_contract.names import show
-from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.dispatch.shares import Share
 from shoal_slice_node.core.limits import (
     ATTACHED_PER_SESSION_MAX,
     ATTACHMENT_BYTES,
@@ -18,6 +16,7 @@ from shoal_slice_node.core.limits import (
     ENDED_UNREAD_MAX,
     FEED_BYTES,
     INLINE_STREAMS_MAX,
+    SMALL_PULLS_PART,
     STREAM_BYTES,
 )
 from shoal_slice_node.core.rows.queue_row import streams_of
@@ -54,7 +53,7 @@ class AttachRoom:
         self._used_bytes += self._cost_bytes(name)
         share = self._registry.shares.attached
         if self._used_bytes > share.limit_bytes:
-            raise _no_room(share, self._used_bytes)
+            raise _no_room(share.limit_bytes, self._used_bytes)
 
     def _leave(self, handle: int) -> None:
         session = self._session
@@ -68,7 +67,7 @@ class AttachRoom:
         if attachment is not None and self._goes_with(attachment):
             feed = attachment.feed
             self._forgotten.add(feed.queue_id)
-            self._used_bytes -= FEED_BYTES + STREAM_BYTES * len(feed.streams)
+            self._used_bytes -= FEED_BYTES + STREAM_BYTES * feed.streams_counted
 
     def _goes_with(self, attachment: Attachment) -> bool:
         """Returns whether the attachment's feed is forgotten as soon as the attachment is detached."""
@@ -95,26 +94,16 @@ def _feed_bytes(registry: Registry, queue_id: bytes | None) -> int:
     return FEED_BYTES + STREAM_BYTES * (0 if row is None else streams_of(row))
 
 
-def _no_room(share: Share, used_bytes: int) -> ResourceExhausted:
-    return exhausted("memory of attached queues, bytes", share.limit_bytes, used_bytes)
+def _no_room(limit_bytes: int, used_bytes: int) -> ResourceExhausted:
+    return exhausted("memory of attached queues, bytes", limit_bytes, used_bytes)
 
 
 def check_pulls(registry: Registry, queue_id: bytes) -> None:
     """Raises ResourceExhausted if a pull would take a queue into memory that has no room there."""
     if queue_id in registry.feeds:
         return
-    share = registry.shares.attached
-    used_bytes = share.used_bytes + _feed_bytes(registry, queue_id)
-    if used_bytes > share.limit_bytes:
-        raise _no_room(share, used_bytes)
-
-
-def check_binds(registry: Registry, change: wire.Change) -> None:
-    """Raises ResourceExhausted if the memory of attached queues is full, and a change binds one that is in memory."""
-    share = registry.shares.attached
-    if share.used_bytes < share.limit_bytes:
-        return
-    for step in change.steps:
-        for name in step.binds.queues:
-            if registry.state.tables.queue_by_name.get(name) in registry.feeds:
-                raise _no_room(share, share.used_bytes)
+    share, needed_bytes = registry.shares.attached, _feed_bytes(registry, queue_id)
+    is_small = needed_bytes <= FEED_BYTES + STREAM_BYTES * INLINE_STREAMS_MAX
+    limit_bytes = share.limit_bytes + is_small * share.limit_bytes // SMALL_PULLS_PART
+    if share.used_bytes + needed_bytes > limit_bytes:
+        raise _no_room(limit_bytes, share.used_bytes + needed_bytes)

@@ -148,8 +148,9 @@ class Attaching:
         if feed is None:
             queue = registry.state.load_queue_by_id(queue_id)
             assert queue is not None, f"queue {queue_id.hex()} has a name but no row"
-            feed = registry.add_feed(queue_id, queue.name, queue.options)
-            at_once = queue.bindings + queue.details <= INLINE_STREAMS_MAX
+            streams = queue.bindings + queue.details
+            feed = registry.add_feed(queue_id, queue.name, queue.options, streams)
+            at_once = streams <= INLINE_STREAMS_MAX
             steps = load_streams(registry.state, feed, registry.register, queue if at_once else None)
             if at_once:
                 self.loading.appendleft((feed, steps))
@@ -170,6 +171,8 @@ class Attaching:
                 break
         if feed.loading:
             self.loading.append((feed, steps))
+        else:
+            self._registry.loaded(feed)
         self._registry.wake(feed)
 
     def detach(self, session: Session, handle: int) -> None:

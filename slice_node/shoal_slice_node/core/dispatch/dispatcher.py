@@ -40,6 +40,7 @@ class Dispatcher:
         self.acks = AcksInFlight(self.registry)
         self._applying = Applying(self.registry, self.growing, self.attaching, self.acks)
         self._pump = Pump(self.registry, self.growing, self.attaching, self.acks)
+        self._of_calls: list[Session] = []
 
     @property
     def shares(self) -> DispatchShares:
@@ -198,10 +199,16 @@ class Dispatcher:
                     self.attaching.created(name)
 
     def divide_owed(self, sessions: Sequence[Session]) -> None:
-        """Divides the share of what is owed anew. Must be called from time to time."""
-        self.shares.divide_owed(sessions)
+        """Divides the share of what is owed anew. Must be called from time to time, with all sessions but those that
+        `share_among_calls` has."""
+        self.shares.divide_owed(sessions, sum(session.owed for session in self._of_calls))
         for session in sessions:
             self.registry.has_room_again(session)
+
+    def share_among_calls(self, session: Session) -> None:
+        """Notes a session that unary calls share: all their pulls together have one bound."""
+        session.limit_owed(self.shares.owed_by_pulls_max)
+        self._of_calls.append(session)
 
     def begin_live(self) -> None:
         """Begins a change of live publishes: its chunks may reach GIVEN_AT_ONCE_MAX streams at once."""

@@ -22,11 +22,12 @@ class Feed:
     `attachments`, by session number, get pushes, in turns; `pullers` took messages. `sole`: the attachment, if there is
     exactly one, and no ack timeout: `Growing` gives it new chunks without a look at the line. `lagging`: streams with
     something to read or give again; a stream is in it exactly while `stream.lagging`. `unflushed`: streams with acks
-    that no flush has taken. `loading`: some bindings may have no stream yet; the loader makes them. `expires_after_s`,
-    `ack_timeout_ms`, `max_deliveries`, `dead_letter`: as the queue's options say. `exclusive`: which one session may
-    consume it; None: any number may. `gone`: the feed is not registered any more; it has no streams then.
-    `passed_over`: the number of streams, at the end of `lagging`, that were looked at and got nothing, as they wait for
-    acks. If all wait, the feed waits too. Every event that may change this sets it to 0.
+    that no flush has taken. `loading`: some bindings may have no stream yet; the loader makes them. `to_load`: for so
+    many of these the memory is counted already. `expires_after_s`, `ack_timeout_ms`, `max_deliveries`, `dead_letter`:
+    as the queue's options say. `exclusive`: which one session may consume it; None: any number may. `gone`: the feed is
+    not registered any more; it has no streams then. `passed_over`: the number of streams, at the end of `lagging`, that
+    were looked at and got nothing, as they wait for acks. If all wait, the feed waits too. Every event that may change
+    this sets it to 0.
     """
 
     __slots__ = (
@@ -50,6 +51,7 @@ class Feed:
         "queue_id",
         "sole",
         "streams",
+        "to_load",
         "unflushed",
     )
 
@@ -64,6 +66,7 @@ class Feed:
         self.max_deliveries = options.max_deliveries
         self.dead_letter = options.dead_letter
         self.loading = True
+        self.to_load = 0
         self.gone = False
         self.passed_over = 0
         self.streams: dict[bytes, Stream] = {}
@@ -131,6 +134,15 @@ class Feed:
         assert self._leaving >= 0
 
     # Streams.
+
+    @property
+    def streams_counted(self) -> int:
+        """Returns for how many streams the memory is counted."""
+        return len(self.streams) + self.to_load
+
+    def count_before(self, streams: int) -> None:
+        """Notes for how many streams that are still to be made the memory is counted already."""
+        self.to_load = streams
 
     def add_stream(self, stream: Stream) -> None:
         self.streams[stream.key_id] = stream

@@ -20,8 +20,8 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import (
     LAGGING_AT_ONCE_MAX,
-    OWED_BY_PULLS_MAX,
     PULL_BYTES_MAX,
+    PULL_FLOOR,
     PULL_GAPS_BYTES_MAX,
     PULL_MESSAGES_MAX,
     PULL_ROWS_PER_STEP,
@@ -73,22 +73,18 @@ class Puller:
         returns what was taken, and gaps; [] if there is nothing. After many gaps it ends, whether it found messages or
         not: the next pull goes on. `answer`: tells when the answer leaves; None: it does so at once.
 
-        Raises ResourceExhausted if the session has too much out already, or there is no room for the queue in memory.
+        Raises ResourceExhausted if there is no room for the queue in memory, or the session has too much out already;
+        of a queue of which it has nothing out it gets PULL_FLOOR messages all the same.
         """
         if session.closed or self._state.tables.queue.get(queue_id) is None:
             return []
-        owed_max = min(OWED_BY_PULLS_MAX, session.owed_max)
-        if session.owed >= owed_max:
-            raise ResourceExhausted(
-                f"messages pulled and not acked are in {session.owed} stretches; the limit is {owed_max} now: ack some"
-                " of them, or let leases end",
-                subject="pulled messages",
-                limit=owed_max,
-                value=session.owed + 1,
-            )
+        attachment = session.pullers.get(queue_id)
+        if session.owed >= session.owed_max:
+            if attachment is not None:
+                raise _owes_too_much(session)
+            terms = terms._replace(messages_max=min(terms.messages_max or PULL_FLOOR, PULL_FLOOR))
         check_pulls(self._dispatcher.registry, queue_id)
         feed = self._dispatcher.attaching.feed(queue_id)
-        attachment = session.pullers.get(queue_id)
         if attachment is None:
             attachment = Attachment(session, feed, None, _NO_WINDOW, _NO_WINDOW)
             session.add_puller(attachment)
@@ -157,3 +153,13 @@ class Puller:
                 break
             yield
         return parcels, gaps
+
+
+def _owes_too_much(session: Session) -> ResourceExhausted:
+    return ResourceExhausted(
+        f"what was delivered here and is not acked is in {session.owed} stretches of offsets; the limit is"
+        f" {session.owed_max} now: ack some of it, or let leases end",
+        subject="pulled messages",
+        limit=session.owed_max,
+        value=session.owed + 1,
+    )

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from shoal_contract.options import DURABLE, QueueOptions
 from shoal_slice_node.core.apply.state import State
@@ -17,6 +16,7 @@ from shoal_slice_node.core.dispatch.exclusive import NEWEST, Exclusive
 from shoal_slice_node.core.dispatch.farewells import Farewells
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.leases import LeaseClock
+from shoal_slice_node.core.dispatch.marks import Marks
 from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.presence import Presence
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, OpenedChunks, RecentChunks
@@ -28,7 +28,6 @@ from shoal_slice_node.core.dispatch.timeouts import Timeouts
 from shoal_slice_node.core.dispatch.transients import Transients
 from shoal_slice_node.core.limits import (
     CONSUMED_COUNTED_MAX,
-    DELIVERED_MARKS_MAX,
     EXCLUSIVES_REMEMBERED_MAX,
     FEED_BYTES,
     HANDLE_BYTES,
@@ -39,14 +38,6 @@ from shoal_slice_node.core.limits import (
 
 _LOOKS_FOR_A_PARCEL = 8
 """A stream that fits none of so many waiting parcels of its part gets a new parcel."""
-
-
-class _Mark(NamedTuple):
-    """Notes that a binding was given what it had not done below `to`. Its cursor was `cursor`; if the cursor is lower
-    now, the binding began anew."""
-
-    cursor: int
-    to: int
 
 
 class Registry:
@@ -82,9 +73,8 @@ class Registry:
         self.timeouts = Timeouts(self)
         self.exclusives: OrderedDict[bytes, Exclusive] = OrderedDict()
         """Queue id -> its consumers; of exclusive queues, those whose feed was made last."""
+        self.marks = Marks()
         self._parcels = 0
-        self._marks: OrderedDict[bytes, _Mark] = OrderedDict()
-        """Marks by queue id + key id, joined: a pair would take twice the memory."""
         state.interest.keys = self.by_key
         state.interest.queues = self.feeds
         state.interest.awaited = self.awaited
@@ -169,12 +159,19 @@ class Registry:
             self.transients.left(feed.queue_id, feed.expires_after_s)
         self.farewells.left(feed.queue_id)
 
-    def add_feed(self, queue_id: bytes, name: bytes, options: QueueOptions) -> Feed:
-        """Registers a new feed, which has no streams yet."""
+    def add_feed(self, queue_id: bytes, name: bytes, options: QueueOptions, streams: int) -> Feed:
+        """Registers a new feed, which has no streams yet. `streams`: how many it will have. Their memory counts from
+        now on: else many feeds that are loaded side by side would take more than there is."""
         exclusive = None if options.exclusive == DURABLE.exclusive else self._exclusive(queue_id, options.exclusive)
         feed = self.feeds[queue_id] = Feed(queue_id, name, options, exclusive, self.shares.rests)
-        self.shares.attached.hold(FEED_BYTES)
+        feed.count_before(streams)
+        self.shares.attached.hold(FEED_BYTES + STREAM_BYTES * streams)
         return feed
+
+    def loaded(self, feed: Feed) -> None:
+        """Notes that every binding of a feed has its stream: no memory counts for more."""
+        self.shares.attached.let_go(STREAM_BYTES * feed.to_load)
+        feed.count_before(0)
 
     def _exclusive(self, queue_id: bytes, word: str) -> Exclusive:
         """Returns the consumers of an exclusive queue, as far as they are remembered: also while it has none."""
@@ -189,9 +186,12 @@ class Registry:
         queue_id = stream.feed.queue_id
         if stream.feed.max_deliveries:
             self.returns.loaded(stream)
-        elif self._marks:
-            stream.mark_delivered(self._marked(stream))
-        self.shares.attached.hold(STREAM_BYTES)
+        elif self.marks:
+            stream.mark_delivered(self.marks.marked(stream))
+        if stream.feed.to_load:
+            stream.feed.count_before(stream.feed.to_load - 1)
+        else:
+            self.shares.attached.hold(STREAM_BYTES)
         if not stream.end:
             self.by_key.setdefault(stream.key_id, {})[queue_id] = stream
             if self._presence is not None:
@@ -221,18 +221,6 @@ class Registry:
         if had_out:  # Windows have opened, and no ack will say so.
             self.wake(feed)
 
-    def mark(self, stream: Stream) -> None:
-        """Remembers what was given: when the queue is consumed again, giving it again is a redelivery."""
-        slot = stream.feed.queue_id + stream.key_id
-        self._marks[slot] = _Mark(stream.cursor, max(stream.next, self._marked(stream)))
-        self._marks.move_to_end(slot)
-        if len(self._marks) > DELIVERED_MARKS_MAX:
-            self._marks.popitem(last=False)
-
-    def _marked(self, stream: Stream) -> int:
-        mark = self._marks.get(stream.feed.queue_id + stream.key_id)
-        return 0 if mark is None or stream.cursor < mark.cursor else mark.to
-
     def forget_if_idle(self, feed: Feed) -> None:
         """Forgets a feed that is idle: idle queues have no presence in memory."""
         if feed.idle and self.feeds.get(feed.queue_id) is feed:
@@ -242,6 +230,7 @@ class Registry:
         """Ends a registered feed: its streams leave their keys, in turns if they, or what is out, are many."""
         del self.feeds[feed.queue_id]
         self.unconsumed.discard(feed)
+        self.loaded(feed)
         streams = feed.end()
         self.shares.attached.let_go(FEED_BYTES + STREAM_BYTES * len(streams))
         stretches = sum(map(stretches_of, streams.values())) if len(streams) <= 64 else 0

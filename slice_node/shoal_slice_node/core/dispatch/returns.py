@@ -95,7 +95,7 @@ class Returns:
             for one in back:
                 self.deciding.wait(stream, stream.rest(one, reason, delay_ms, session.number))
             return
-        self._registry.mark(stream)
+        self._registry.marks.mark(stream)
         if delay_ms:
             self._fresh += [(stream, stream.rest(one, reason, delay_ms, session.number)) for one in back]
             return

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from shoal_slice_node.core.dispatch.stretches import Rests
 from shoal_slice_node.core.limits import (
     DELIVERIES_FLOOR_BYTES,
+    OWED_BY_PULLS_MAX,
     OWED_BYTES,
     OWED_FLOOR,
     OWED_PER_SESSION_MAX,
@@ -74,17 +75,23 @@ class DispatchShares:
         """Returns how many stretches may rest before nacks are refused."""
         return min(RESTING_MAX, max(RESTING_FLOOR, self.owed.limit_bytes // RESTING_BYTES))
 
-    def divide_owed(self, sessions: Sequence[Session]) -> None:
+    @property
+    def owed_by_pulls_max(self) -> int:
+        """Returns how much the session that all unary calls share may owe."""
+        return min(OWED_BY_PULLS_MAX, max(OWED_FLOOR, self.owed.limit_bytes // (2 * OWED_BYTES)))
+
+    def divide_owed(self, sessions: Sequence[Session], by_pulls: int = 0) -> None:
         """Counts what sessions owe and what rests, and lowers what each may owe while the sum is more than half of the
         share. It is enough to call this from time to time: between two calls a session cannot owe much more. A session
-        that has no room owes something: its acks make room."""
+        that has no room owes something: its acks make room. `by_pulls`: what the session of unary calls owes, which
+        has a bound of its own."""
         share = self.owed
         resting_bytes = RESTING_BYTES * self.rests.stretches
-        share.count(OWED_BYTES * sum(session.owed for session in sessions) + resting_bytes)
+        share.count(OWED_BYTES * (by_pulls + sum(session.owed for session in sessions)) + resting_bytes)
         owed_max = OWED_PER_SESSION_MAX
         if 2 * share.used_bytes > share.limit_bytes:
             owing = sum(session.owed > 0 for session in sessions)
-            left_bytes = max(0, share.limit_bytes - resting_bytes)
+            left_bytes = max(0, share.limit_bytes - resting_bytes - OWED_BYTES * by_pulls)
             owed_max = max(OWED_FLOOR, min(owed_max, left_bytes // (2 * OWED_BYTES * max(1, owing))))
         for session in sessions:
             session.limit_owed(owed_max)

@@ -187,7 +187,7 @@ class Commit:
             pending.charge(source, item.operations - expected)
             if item.checked is not None:
                 self._growing.note(item.checked)
-                if item.checked.leader_decides:
+                if item.checked.leader_decides or item.checked.grows:
                     self._decide(item)
             if item.payload is None:
                 if item.work is not None:

@@ -33,7 +33,8 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.limits import PRODUCER_IDLE_MS
 from shoal_slice_node.core.node.ack_flush import AckFlush
-from shoal_slice_node.core.node.commit import Commit
+from shoal_slice_node.core.node.commit import Commit, Item
+from shoal_slice_node.core.node.limited_binds import limit_binds
 from shoal_slice_node.core.node.maintenance import Maintenance
 from shoal_slice_node.core.node.unused_drops import UnusedDrops
 from shoal_slice_node.core.rows.ids import ID_BYTES
@@ -65,7 +66,7 @@ class Node:
         self.due = DueList(engine.state)
         self.turns = Turns()
         self.unused_drops = UnusedDrops(self.dispatcher, lambda: self.now_ms)
-        self.commit = Commit(engine, epoch, self._on_effects, let_go, self.unused_drops.decide)
+        self.commit = Commit(engine, epoch, self._on_effects, let_go, self._decide)
         self.acks = AckFlush(self.commit, self.dispatcher)
         jobs = (
             TrimJob(self.trimmer, KeyWalk(engine.state), HistoryWalk(engine.state), self._on_void),
@@ -98,6 +99,14 @@ class Node:
     def wall_ms(self) -> int:
         """Returns the machine's time, as it was told last; 0: not told yet."""
         return self.due.wall_ms
+
+    def _decide(self, item: Item) -> None:
+        """Writes into the item of a change that is about to be journaled what only the leader knows."""
+        assert item.checked is not None
+        if item.checked.leader_decides:
+            self.unused_drops.decide(item)
+        if item.checked.grows:
+            limit_binds(self.dispatcher.registry, item)
 
     def new_session(self, window_bytes: int, owner: bytes = b"") -> Session:
         """Returns a new session. `owner`: see Session.owner."""

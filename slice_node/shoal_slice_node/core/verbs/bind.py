@@ -1,12 +1,18 @@
-"""The verb bind: binds queues to keys."""
+"""The verb bind: binds queues to keys.
+
+The leader alone knows which queues are in memory, as they are consumed, and that there is no room for more of their
+bindings. It decides that when the record is written (core/node/limited_binds.py), and then writes LimitedBinds, which
+every node refuses alike.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Set
 from typing import Final
 
 from shoal_contract.errors import Malformed
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.binds import Begin, bind
+from shoal_slice_node.core.apply.binds import Begin, bind, check_all_bound
 from shoal_slice_node.core.checking.columns import check_memberships
 from shoal_slice_node.core.limits import AGE_BIND_COST, APPLIED_PER_STEP
 from shoal_slice_node.core.turns import Work
@@ -22,13 +28,21 @@ def _check(number: int, step: wire.Binds, _: Measures) -> int:
 
 
 def _apply(change: Change, step: wire.Binds) -> Work[wire.StepOutcome]:
+    return _bind(change, step, frozenset())
+
+
+def _bind(change: Change, step: wire.Binds, no_room: Set[bytes]) -> Work[wire.StepOutcome]:
     state = change.state
     if step.start == wire.START_OFFSET:
-        return (yield from _bind_at(change, step))
+        return (yield from _bind_at(change, step, no_room))
     begin = Begin(step.start, step.start_value, change.found_by_age)
-    outcome, done = yield from change.each_membership(
-        step, lambda queue, keys: bind(state, queue, keys, begin), begin.keys_per_step
-    )
+
+    def request(queue: bytes, keys: list[bytes]) -> Work[list[int]]:
+        if queue in no_room:
+            yield from check_all_bound(state, queue, keys, APPLIED_PER_STEP)
+        return (yield from bind(state, queue, keys, begin))
+
+    outcome, done = yield from change.each_membership(step, request, begin.keys_per_step)
     state.effects.counters.binds += done
     return outcome
 
@@ -38,7 +52,7 @@ def _looks(step: wire.Binds) -> int:
     return (AGE_BIND_COST - 1) * len(set(step.keys)) if step.start == wire.START_AGE else 0
 
 
-def _bind_at(change: Change, step: wire.Binds) -> Work[wire.StepOutcome]:
+def _bind_at(change: Change, step: wire.Binds, no_room: Set[bytes]) -> Work[wire.StepOutcome]:
     """Binds from an offset, and notes which keys were bound before."""
     state = change.state
     bound_before: list[int] = []
@@ -47,6 +61,8 @@ def _bind_at(change: Change, step: wire.Binds) -> Work[wire.StepOutcome]:
     def request(queue: bytes, keys: list[bytes]) -> Work[list[int]]:
         nonlocal place
         first, place = place, place + len(keys)
+        if queue in no_room:
+            yield from check_all_bound(state, queue, keys, APPLIED_PER_STEP)
         bound: list[bool] = []
         begin = Begin(step.start, step.start_value, change.found_by_age, bound)
         offsets = yield from bind(state, queue, keys, begin)
@@ -65,3 +81,32 @@ def _columns(step: wire.Binds) -> Columns:
 
 
 BIND: Final = Verb("bind", _check, _apply, _columns, {2: None}, grows=True, looks=_looks, atomic=True)
+
+
+def _check_limited(number: int, step: wire.LimitedBinds, measures: Measures) -> int:
+    return _check(number, step.binds, measures)
+
+
+def _apply_limited(change: Change, step: wire.LimitedBinds) -> Work[wire.StepOutcome]:
+    return _bind(change, step.binds, frozenset(step.no_room))
+
+
+def _looks_limited(step: wire.LimitedBinds) -> int:
+    return _looks(step.binds)
+
+
+def _columns_limited(step: wire.LimitedBinds) -> Columns:
+    return _columns(step.binds)
+
+
+LIMITED_BIND: Final = Verb(
+    "bind",
+    _check_limited,
+    _apply_limited,
+    _columns_limited,
+    {1: {2: None}},
+    grows=True,
+    looks=_looks_limited,
+    atomic=True,
+    by_slice=True,
+)

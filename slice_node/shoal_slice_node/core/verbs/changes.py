@@ -25,8 +25,9 @@ UNKNOWN_STEP = "step of an unknown kind"
 
 _SHAPE: Shape = {1: {wire.Step.DESCRIPTOR.fields_by_name[field].number: verb.shape for field, verb in VERBS.items()}}
 """Change.steps, the verb in each, and its columns of numbers."""
-_FIELDS_PER_OPERATION = 6
-"""The most fields of an operation: a step, a verb, a queue, a key, and two offsets of an ack."""
+_FIELDS_PER_OPERATION = 8
+"""The most fields of an operation: a step, its verb, a queue, a key, and its start and value, of a bind; the slice adds
+another verb around it, and the queue once more."""
 _FIELDS_MAX = _FIELDS_PER_OPERATION * FRAME_OPERATIONS_MAX + 1
 """The most fields of a valid frame; one says that it is atomic."""
 
@@ -38,7 +39,8 @@ class Checked(NamedTuple):
     `operations` (see prices). `grows`: it may give queues bindings. `in_run`: a step of it may only stand in a run of
     chunks. `times`: how often it is applied: 2 for an atomic change, which is tried first; `operations` has that.
     `leader_decides`: the leader must add what it decides before the change is journaled. `live`: all of its
-    steps are live publishes, which are not journaled. `frees`: all of its steps are such (Verb.frees)."""
+    steps are live publishes, which are not journaled. `frees`: all of its steps are such (Verb.frees). `by_slice`: one
+    of its steps is such (Verb.by_slice)."""
 
     change: wire.Change
     operations: int
@@ -50,6 +52,7 @@ class Checked(NamedTuple):
     leader_decides: bool = False
     live: bool = False
     frees: bool = False
+    by_slice: bool = False
 
 
 def parse_change(data: bytes) -> Checked:
@@ -59,6 +62,8 @@ def parse_change(data: bytes) -> Checked:
         raise Malformed(
             "a session may not send imports: BulkService takes them, in runs of numbered chunks", subject="step"
         )
+    if checked.by_slice:
+        raise Malformed("a client may not send steps that only the slice itself writes: limited_binds", subject="step")
     return checked
 
 
@@ -89,7 +94,7 @@ def _check(data: bytes) -> Checked:
         raise too_many(len(change.steps))
     operations = live = looks = 0
     measures: Measures = []
-    ends = grows = in_run = leader_decides = False
+    ends = grows = in_run = leader_decides = by_slice = False
     frees = len(change.steps) > 0
     for number, step in enumerate(change.steps):
         field = step.WhichOneof("step") or ""
@@ -104,7 +109,7 @@ def _check(data: bytes) -> Checked:
             leader_decides = True
         if verb.looks is not None:
             looks += verb.looks(found)
-        frees = frees and verb.frees
+        frees, by_slice = frees and verb.frees, by_slice or verb.by_slice
         live += field == "publishes" and found.live
         ends, grows, in_run = ends or verb.price is not None, grows or verb.grows, in_run or verb.in_run
         if operations > FRAME_OPERATIONS_MAX:
@@ -117,4 +122,4 @@ def _check(data: bytes) -> Checked:
         )
     times = 2 if change.atomic else 1
     cost = times * (operations + looks)
-    return Checked(change, cost, measures, ends, grows, in_run, times, leader_decides, live > 0, frees)
+    return Checked(change, cost, measures, ends, grows, in_run, times, leader_decides, live > 0, frees, by_slice)

@@ -6,7 +6,7 @@ from typing import Final
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.verbs.ack import ACK
-from shoal_slice_node.core.verbs.bind import BIND
+from shoal_slice_node.core.verbs.bind import BIND, LIMITED_BIND
 from shoal_slice_node.core.verbs.configure import CONFIGURE
 from shoal_slice_node.core.verbs.declare import DECLARE
 from shoal_slice_node.core.verbs.drop import DROP
@@ -28,6 +28,7 @@ VERBS: Final[dict[str, Verb]] = {
     "acks": ACK,
     "configures": CONFIGURE,
     "farewells": FAREWELL,
+    "limited_binds": LIMITED_BIND,
 }
 
 

@@ -148,7 +148,8 @@ class Verb(NamedTuple):
     `looks(step)`: what it takes besides, in operations, that does not count in the bound of a frame; None: nothing.
     `leader_decides(step)`: the record must say something of the step that only the leader knows
     (core/node/unused_drops.py); None: never. `frees`: it takes little of the journal, and lets go of more: it is taken
-    on a full disk as long as there is a reserve."""
+    on a full disk as long as there is a reserve. `by_slice`: only the slice itself writes it, in the place of another
+    one."""
 
     name: str
     check: Callable[[int, Any, Measures], int]
@@ -162,3 +163,4 @@ class Verb(NamedTuple):
     looks: Callable[[Any], int] | None = None
     leader_decides: Callable[[Any], bool] | None = None
     frees: bool = False
+    by_slice: bool = False
