@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
+from shoal_contract.options import DURABLE
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.core.dispatch.acks_in_flight import NackTerms
+from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.stretches import Rests
+from shoal_slice_node.core.dispatch.unconsumed import Unconsumed
 from shoal_slice_node.core.rows.key_row import ID
 
 from .brokers import connected, running
@@ -72,3 +77,18 @@ def test_a_queue_is_live_from_when_it_is_taken_until_it_is_left(others: int) -> 
             core.maintain()
             assert core.take(session)
     assert len(registry.unconsumed) == others
+
+
+def test_many_that_were_not_consumed_once_cost_nothing_later() -> None:
+    """A set that lost its members is looked through as slowly as when it had them: each publish took 130 us, for ever,
+    once a session with 40,000 queues had left."""
+    unconsumed = Unconsumed()
+    feeds = [Feed(number.to_bytes(8, "big"), b"q", DURABLE, None, Rests()) for number in range(5_000)]
+    for feed in feeds:
+        unconsumed.add(feed)
+    assert set(unconsumed) == set(feeds)
+    for feed in feeds[3:]:
+        unconsumed.discard(feed)
+        unconsumed.discard(feed)
+    assert set(unconsumed) == set(feeds[:3]) and len(unconsumed) == 3
+    assert sys.getsizeof(unconsumed._feeds) < sys.getsizeof(set(feeds)) // 30

@@ -26,6 +26,7 @@ from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.timeouts import Timeouts
 from shoal_slice_node.core.dispatch.transients import Transients
+from shoal_slice_node.core.dispatch.unconsumed import Unconsumed
 from shoal_slice_node.core.limits import (
     CONSUMED_COUNTED_MAX,
     EXCLUSIVES_REMEMBERED_MAX,
@@ -60,8 +61,7 @@ class Registry:
         self.recent = RecentChunks()
         self.opened = OpenedChunks()
         self.ending: Counter[bytes] = Counter()
-        self.unconsumed: set[Feed] = set()
-        """Feeds that no session consumes: messages of theirs rest, or acks are on their way to the tables."""
+        self.unconsumed = Unconsumed()
         self._wall_ms = 0
         self._note_done: Callable[[Stream], None] = lambda stream: None
         self._presence: Presence | None = None
@@ -137,6 +137,8 @@ class Registry:
         consumed. If these, and the key's streams, are more than CONSUMED_COUNTED_MAX, all of the streams count."""
         streams = self.by_key.get(key_id, {})
         consumed = len(streams)
+        if not consumed:
+            return 0
         if len(self.unconsumed) <= min(consumed, CONSUMED_COUNTED_MAX):
             consumed -= sum(feed.queue_id in streams for feed in self.unconsumed)
         elif consumed <= CONSUMED_COUNTED_MAX:

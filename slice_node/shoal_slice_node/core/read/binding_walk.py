@@ -32,6 +32,8 @@ class Binding(NamedTuple):
 
     def kept_from(self, low: int) -> Binding:
         """Returns the binding as it is for a key that keeps messages from `low` on."""
+        if low <= self.cursor:
+            return self
         cursor, done = kept_part(low, self.cursor, self.done)
         return self._replace(cursor=cursor, done=done)
 

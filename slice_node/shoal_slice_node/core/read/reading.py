@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from shoal_contract.errors import ResourceExhausted
-from shoal_contract.options import PLAIN
+from shoal_contract.options import DURABLE, PLAIN
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.backlog import LogMeasure
 from shoal_slice_node.core.apply.expiry import has_expired
@@ -39,6 +39,10 @@ ConsumersOf = Callable[[bytes], tuple[int, bool]]
 FarewellDue = Callable[[bytes, int], int]
 """Returns when the farewell of a queue is due, by the queue's id and the farewell's seconds; 0: a session consumes the
 queue, or it is not known."""
+
+
+_DURABLE = DURABLE.to_wire()
+"""The options that most queues have: not to be made again for each."""
 
 
 def _due_not_known(queue_id: bytes, after_s: int) -> int:
@@ -122,7 +126,7 @@ def _describe_queue(
         consumed=consumed,
         incarnation=queue.incarnation,
     )
-    described.options.CopyFrom(queue.options.to_wire())
+    described.options.CopyFrom(_DURABLE if queue.options == DURABLE else queue.options.to_wire())
     farewell = state.tables.farewell.get(queue_key(queue.id))
     if farewell is not None:
         after_s = after_s_of(farewell)

@@ -10,7 +10,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Container, Iterable, Iterator
 from heapq import merge
-from itertools import islice
 
 from shoal_slice_node.core.limits import RECENT_KEYS_MAX, RUN_KEYS_MAX
 
@@ -58,7 +57,8 @@ class KeyOrder:
 
 
 def _slice(run: list[bytes], start: bytes, prefix: bytes) -> Iterator[bytes]:
-    for key in islice(run, bisect_left(run, start), None):
+    for place in range(bisect_left(run, start), len(run)):  # An `islice` would pass all keys before it, one by one.
+        key = run[place]
         if not key.startswith(prefix):
             return
         yield key
