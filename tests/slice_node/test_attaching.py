@@ -236,17 +236,15 @@ def test_what_is_out_by_pulls_of_all_keeps_nobody_from_the_jobs_of_another_queue
 def test_small_queues_are_pulled_from_where_large_ones_have_taken_all_room() -> None:
     """Two pulls from large queues, under leases of an hour, kept every worker from every other queue."""
     core = queues("xy")
-    core.change(declare("large"))
-    for first in range(0, INLINE_STREAMS_MAX + 500, 500):
-        core.change(bind("large", *(f"k{number}" for number in range(first, first + 500))))
+    core.change(declare("large"), bind("large", *(f"k{number}" for number in range(INLINE_STREAMS_MAX))))
+    core.change(declare("larger"), bind("larger", *(f"k{number}" for number in range(INLINE_STREAMS_MAX + 1))))
     core.change(publish("k1", b"job"), publish("1x", b"job"))
     core.restart(DispatchShares(attached_bytes=1 << 20))
     session, share = core.session(), core.dispatcher.shares.attached
     assert core.pull(session, "large", 1, 3_600_000)
     share.limit_bytes = share.used_bytes
-    core.change(declare("other large"), bind("other large", *(f"k{number}" for number in range(500))))
     with pytest.raises(ResourceExhausted, match="memory of attached queues"):
-        core.pull(session, "other large", 1)
+        core.pull(session, "larger", 1)
     with pytest.raises(ResourceExhausted, match="memory of attached queues"):
         core.attach(core.session(), "x", 1)
     assert core.pull(session, "x", 1)
