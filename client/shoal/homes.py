@@ -13,7 +13,7 @@ from shoal.core.refusals import connection_closed, connection_cut, deadline_exce
 from shoal.core.waiters import fail_waiter
 from shoal.limits import HOME_QUESTION_QUEUES_MAX
 from shoal.routing import Routing
-from shoal_contract.errors import ShoalError
+from shoal_contract.errors import DeadlineExceeded, ShoalError
 from shoal_contract.names import direct_key, show
 from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
@@ -37,17 +37,33 @@ class Homes:
 
     async def life_of(self, queue: bytes, deadline: float) -> Life | None:
         """Asks a queue's home now. Returns None if there is no such queue. Raises DeadlineExceeded."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._question(queue, deadline)
+        except TimeoutError:
+            raise self._no_answer(queue) from None
+
+    async def lives_of(self, queues: Sequence[bytes], deadline: float) -> dict[bytes, Life | None]:
+        """Asks the homes of some queues now. Raises DeadlineExceeded if one of them does not answer."""
+        try:
+            async with asyncio.timeout_at(deadline):
+                lives = await asyncio.gather(*(self._question(queue, deadline) for queue in queues))
+        except TimeoutError:
+            raise self._no_answer(queues[0]) from None
+        return dict(zip(queues, lives, strict=True))
+
+    def _question(self, queue: bytes, deadline: float) -> asyncio.Future[Life | None]:
+        """Adds a question to those of this turn to the queue's home."""
         home = self.home_of(queue)
         future: asyncio.Future[Life | None] = asyncio.get_running_loop().create_future()
         waiting = self._asking.setdefault(home, [])
         if not waiting:
             asyncio.get_running_loop().call_soon(self._ask, home)
         waiting.append((queue, deadline, future))
-        try:
-            async with asyncio.timeout_at(deadline):
-                return await future
-        except TimeoutError:
-            raise deadline_exceeded(f"question to slice {home}, the home of queue {show(queue)}") from None
+        return future
+
+    def _no_answer(self, queue: bytes) -> DeadlineExceeded:
+        return deadline_exceeded(f"question to slice {self.home_of(queue)}, the home of queue {show(queue)}")
 
     def _ask(self, home: str) -> None:
         asking = self._asking.pop(home)

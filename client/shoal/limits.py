@@ -36,16 +36,20 @@ CHUNK_FRAMING_BYTES: Final = 16
 DECLARES_AT_ONCE_MAX: Final = 10_000
 """The number of queues of one declare call under way together: bounds its futures."""
 
-LEFTOVERS_AT_ONCE_MAX: Final = 1_000
 PURGES_AT_ONCE_MAX: Final = 1_000
-"""The number of queues of one call that are looked for on other slices, or purged, together: bounds tasks and
-futures."""
+"""The number of queues of one call that are purged together: bounds tasks and futures."""
+
+LEFTOVERS_AT_ONCE_MAX: Final = 1_000
+PLACES_AT_ONCE_MAX: Final = 128
+"""The number of queues that are looked for on one slice together: what a slice takes in one Describe. The number of
+places, each a slice and a home, that one call asks together, or all calls' leftovers: a task each. One slice that does
+not answer is part of 126 places of a cluster of 64."""
 
 PARTS_LEFT_MAX: Final = 100_000
 PARTS_LEFT_ASK_S: Final = 30.0
 PARTS_LEFT_AGAIN_S: Final = 1.0
 """The number of parts of dropped queues that slices are asked to end later, as they did not answer or refused; how long
-an attempt may take, and the pause before each, in seconds."""
+an attempt for LEFTOVERS_AT_ONCE_MAX of them may take, and the pause before it, in seconds."""
 
 FRAMES_IN_FLIGHT_MAX: Final = 32
 """The number of a session's unanswered frames: covers 100 ms of round trip at 300 frames/s, and bounds what is sent

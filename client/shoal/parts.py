@@ -6,7 +6,6 @@ and when (shoal_ops.sweep).
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -72,10 +71,8 @@ class Parts:
 
     async def at_homes(self, queues: Sequence[bytes], *, deadline_s: float) -> dict[bytes, int | None]:
         """Returns the incarnation that each queue's home knows now; 0 if it knows none, None if there is no queue."""
-        deadline = self._connection.deadline(deadline_s)
-        homes = self._connection.homes
-        lives = await asyncio.gather(*(homes.life_of(queue, deadline) for queue in queues))
-        return {queue: None if life is None else life.incarnation for queue, life in zip(queues, lives, strict=True)}
+        lives = await self._connection.homes.lives_of(queues, self._connection.deadline(deadline_s))
+        return {queue: None if life is None else life.incarnation for queue, life in lives.items()}
 
     async def drop(self, part: Part, *, deadline_s: float) -> bool:
         """Drops exactly this part, and none of another life. Returns whether it was there."""

@@ -210,7 +210,7 @@ async def test_a_slice_that_was_away_ends_its_part_once_it_is_back(fake_broker: 
 async def test_a_part_that_a_drop_leaves_is_ended_whatever_kept_it(
     how: str, fake_broker: Broker, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.dropping.PARTS_LEFT_AGAIN_S", 0.05)
+    monkeypatch.setattr("shoal.leftovers.PARTS_LEFT_AGAIN_S", 0.05)
     queue, key, slice_ = cluster.queue_with_home("s01"), cluster.key_of("s02"), cluster.slices["s02"]
     await fake_broker.declare(queue)
     await fake_broker.bind(queue, key)
@@ -230,6 +230,84 @@ async def test_a_part_that_a_drop_leaves_is_ended_whatever_kept_it(
     await fake_broker.declare(queue)
     await until(lambda: queue.encode() not in slice_.state.queues.parts)
     assert (await fake_broker.describe(queue)).exists
+
+
+async def with_parts(broker: Broker, cluster: FakeCluster, word: str, home: str, *names: str) -> list[str]:
+    """Declares three queues with this home, and makes parts of them on slices. Returns the queues."""
+    queues = [cluster.queue_with_home(home, f"{word}{number}") for number in range(3)]
+    await broker.declare(queues)
+    for queue in queues:
+        await broker.bind(queue, [cluster.key_of(name) for name in names])
+    return queues
+
+
+async def drop_in_part(broker: Broker, queues: list[str], away: str) -> None:
+    with pytest.raises(shoal.DeadlineExceeded, match=f"slice {away} did not say so of its part") as caught:
+        await broker.drop(queues, deadline_s=0.3)
+    assert list(caught.value.failed) == queues
+
+
+def parts_on(cluster: FakeCluster, name: str) -> list[str]:
+    return [queue.decode() for queue in cluster.slices[name].state.queues.parts]
+
+
+@pytest.mark.parametrize("places", [128, 1])
+async def test_a_slice_that_stays_away_keeps_nothing_on_the_others(
+    places: int, fake_broker: Broker, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not as the slice that has parts, nor as the home of queues, and however many of its queues come first. Where one
+    place is asked at a time, an attempt for the slice that is away has an end."""
+    monkeypatch.setattr("shoal.leftovers.PARTS_LEFT_AGAIN_S", 0.05)
+    monkeypatch.setattr("shoal.leftovers.LEFTOVERS_AT_ONCE_MAX", 1)
+    if places == 1:
+        monkeypatch.setattr("shoal.leftovers.PLACES_AT_ONCE_MAX", 1)
+        monkeypatch.setattr("shoal.leftovers.PARTS_LEFT_ASK_S", 0.2)
+    homeless = await with_parts(fake_broker, cluster, "homeless", "s03", "s02")
+    queues = await with_parts(fake_broker, cluster, "queue", "s01", "s02", "s03")
+    await cluster.slices["s02"].stop()
+    await drop_in_part(fake_broker, homeless, "s02")
+    await cluster.slices["s03"].stop()
+    await drop_in_part(fake_broker, queues, "s02, s03")
+    await fake_broker.declare(queues[-1])
+    await cluster.slices["s02"].start()
+    await until(lambda: parts_on(cluster, "s02") == homeless)
+    assert parts_on(cluster, "s03") == queues
+    await cluster.slices["s03"].start()
+    await until(lambda: not parts_on(cluster, "s02") and not parts_on(cluster, "s03"))
+    assert parts_on(cluster, "s01") == queues[-1:], "the life that began meanwhile"
+
+
+@pytest.mark.parametrize("how", ["their home has no such queues", "their home has a later life"])
+async def test_a_drop_ends_what_is_left_where_slices_answer(
+    how: str, fake_broker: Broker, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.leftovers.PARTS_LEFT_AGAIN_S", 1000)
+    monkeypatch.setattr("shoal.leftovers.LEFTOVERS_AT_ONCE_MAX", 1)
+    queues = await with_parts(fake_broker, cluster, "queue", "s01", "s02", "s03")
+    for queue in queues[:2]:
+        cluster.slices["s01"].state.queues.drop(queue.encode(), 0)  # The other slices did not hear of it.
+    if how == "their home has a later life":
+        await fake_broker.declare(queues[:2])
+    await cluster.slices["s03"].stop()
+    await drop_in_part(fake_broker, queues, "s03")
+    assert not parts_on(cluster, "s01") and not parts_on(cluster, "s02")
+    await cluster.slices["s03"].start()
+
+
+async def test_a_connection_remembers_so_many_parts_that_drops_left(
+    fake_broker: Broker, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal.leftovers.PARTS_LEFT_AGAIN_S", 0.05)
+    monkeypatch.setattr("shoal.leftovers.PARTS_LEFT_MAX", 2)
+    slice_ = cluster.slices["s02"]
+    for word in ("queue", "another"):  # What has ended makes room.
+        queues = await with_parts(fake_broker, cluster, word, "s01", "s02")
+        await slice_.stop()
+        await drop_in_part(fake_broker, queues, "s02")
+        await slice_.start()
+        await until(lambda: len(parts_on(cluster, "s02")) == 1)
+        assert parts_on(cluster, "s02") == queues[-1:]
+        slice_.state.queues.drop(queues[-1].encode(), 0)
 
 
 async def test_a_drop_forgets_the_life_that_it_ended(fake_broker: Broker, cluster: FakeCluster) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import shoal
+from shoal.leftovers import Leftovers
 from shoal.routing import Routing
 from shoal_contract.options import DURABLE
 from tests.client.fake_cluster import FakeCluster
@@ -167,14 +168,14 @@ async def test_a_cleaning_drop_spares_a_life_that_began_meanwhile(
     queue, key = cluster.queue_with_home("s01"), cluster.key_of("s02")
     looked = asyncio.Event()
     go = asyncio.Event()
-    real = shoal.dropping.Dropping._drop_leftovers
+    real = Leftovers.end
 
-    async def slow(*arguments: Any) -> shoal.ShoalError | None:
+    async def slow(*arguments: Any) -> dict[bytes, Any]:
         looked.set()
         await go.wait()
         return await real(*arguments)
 
-    monkeypatch.setattr(shoal.dropping.Dropping, "_drop_leftovers", slow)
+    monkeypatch.setattr(Leftovers, "end", slow)
     dropping = asyncio.create_task(fake_broker.drop(queue))
     await looked.wait()
     await other.declare(queue)
