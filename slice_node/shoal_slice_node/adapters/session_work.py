@@ -157,7 +157,7 @@ class SessionWork:
         response, session = wire.SessionResponse(), self._session
         room = self._answers.take(response, RESPONSE_BYTES_MAX)
         if session.tells:
-            self._tell(response)
+            response.MergeFrom(self._told())
         if not session.waiting or session.tells or room < RESPONSE_BYTES_MAX // 2:
             return response, 0
         taken = self._broker.dispatcher.take(session, min(room, DELIVERIES_PER_WRITE_BYTES))
@@ -166,17 +166,18 @@ class SessionWork:
         response.deliveries.extend(taken.deliveries)
         return response, taken.cost_bytes
 
-    def _tell(self, response: wire.SessionResponse) -> None:
-        """Adds what the client is to be told of its handles, up to a response's bounds."""
+    def _told(self) -> wire.SessionResponse:
+        """Returns what the client is to be told of its handles, up to a response's bounds."""
         session = self._session
-        response.resets.extend(session.resets.take(RESETS_PER_RESPONSE_MAX))
+        resets = session.resets.take(RESETS_PER_RESPONSE_MAX)
         if session.resets:  # The rest, too, may be of lives that began behind one that waits.
-            return
-        response.ended.extend(session.ended_handles.take(ENDED_PER_RESPONSE_MAX))
+            return wire.SessionResponse(resets=resets)
+        told = wire.SessionResponse(resets=resets, ended=session.ended_handles.take(ENDED_PER_RESPONSE_MAX))
         if session.new_parts:
             parts = session.take_new_parts(NEW_PARTS_PER_RESPONSE_MAX)
             timeouts_ms, lives = zip(*parts.values(), strict=True)
-            response.ack_timeouts.MergeFrom(wire.AckTimeouts(handles=parts, ms=timeouts_ms, lives=lives))
+            told.ack_timeouts.MergeFrom(wire.AckTimeouts(handles=parts, ms=timeouts_ms, lives=lives))
+        return told
 
 
 def _weight(frame: Frame) -> int:
