@@ -193,7 +193,8 @@ class Node:
     def _listen(self) -> None:
         """Tells the models of acks and of consumers that leave, as they happen."""
         dispatcher, attaching = self.dispatcher, self.dispatcher.attaching
-        ack, nack, take_back, detach = dispatcher.ack, dispatcher.nack, attaching.take_back, attaching.end_attachment
+        returning = attaching.returning
+        ack, nack, take_back, detach = dispatcher.ack, dispatcher.nack, returning.take_back, attaching.end_attachment
         stop = dispatcher.stop
 
         def nacking(
@@ -237,7 +238,7 @@ class Node:
             detach(session, handle)
 
         dispatcher.nack, dispatcher.stop = nacking, stopping  # type: ignore[method-assign]
-        dispatcher.ack, attaching.take_back, attaching.end_attachment = acking, taking_back, detaching  # type: ignore[method-assign]
+        dispatcher.ack, returning.take_back, attaching.end_attachment = acking, taking_back, detaching  # type: ignore[method-assign]
 
     @property
     def now_ms(self) -> int:

@@ -356,11 +356,11 @@ def test_what_many_handles_of_a_session_were_not_sent_is_listed_in_turns(core: N
     attaching, turns, longest = core.dispatcher.attaching, 0, 0
     while attaching.closing:
         attaching.close_turn(200)
-    assert len(attaching.returning) == 60, "none was taken back at once"
-    while attaching.returning:
-        left = len(attaching.returning)
-        attaching.return_turn(PUMP_TURN_HANDLES)
-        longest = max(longest, left - len(attaching.returning))
+    assert len(attaching.returning.walks) == 60, "none was taken back at once"
+    while attaching.returning.walks:
+        left = len(attaching.returning.walks)
+        attaching.returning.turn(PUMP_TURN_HANDLES)
+        longest = max(longest, left - len(attaching.returning.walks))
         turns += 1
     other = core.session(64 << 20)
     core.attach(other, "q7", 1, 1_000, 1 << 20)

@@ -296,6 +296,9 @@ LISTED_PER_COST: Final = 50
 UNSENT_PER_COST: Final = 3
 """Parcels or ranges that were not sent, and are listed for nacks, for what one ack costs."""
 
+LOOKED_AT_PER_COST: Final = 10
+"""Streams, or stretches of one, that are looked at to find what is to be taken back, for what one costs that is."""
+
 UNSENT_LISTS_MAX: Final = 1_000
 """Bindings of which one frame of nacks remembers what was not sent."""
 
@@ -411,8 +414,9 @@ APPLIED_WHOLE_MAX: Final = 64
 INLINE_STREAMS_MAX: Final = 400
 """Streams made, or looked at, at once when a queue is attached or detached: about 1 ms; more are done in turns."""
 
-DISSOLVED_AT_ONCE_MAX: Final = 50
-"""If one record drops at most so many consumed queues, sessions learn it at once: about 1 ms; else in turns."""
+ATTACHED_AT_ONCE_MAX: Final = 50
+"""Sessions that one record attaches at once, where it creates queues that they wait for, or drops those that they
+consume: about 1 ms; others in turns."""
 
 ATTACHED_PER_STEP: Final = 25
 """Queues attached or detached in one step: about 1 ms."""

@@ -18,6 +18,7 @@ What is kept:
     shares           what all this takes of the process's memory
 Beginning and ending:
     attaching        attaches and detaches; asked_attaches and attach_room look before anything changes
+    returning        takes back what those that left have out
     exclusive        which session consumes an exclusive queue; ended_handles are told of
     applying         takes in what records did
 Giving:

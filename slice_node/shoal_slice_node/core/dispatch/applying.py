@@ -14,7 +14,6 @@ from shoal_slice_node.core.dispatch.loading import add_stream
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.limits import DISSOLVED_AT_ONCE_MAX
 
 
 class Applying:
@@ -27,8 +26,10 @@ class Applying:
         self._acks = acks
 
     def applied(self, effects: Effects) -> None:
-        """Takes in what a record did. Only chunks may wait for their turn: a binding begins or ends at once."""
+        """Takes in what a record did. Chunks may wait for their turn, and sessions that attach anew: a binding begins
+        or ends at once."""
         self._growing.begin_record()
+        self._attaching.begin_record()
         acked = self._acked_keys(effects)
         for name, _ in effects.created:
             self._attaching.created(name)
@@ -51,7 +52,7 @@ class Applying:
         for queue_id in effects.dropped:
             feed = self._registry.feeds.get(queue_id)
             if feed is not None:
-                self._attaching.dissolve(feed, at_once=len(effects.dropped) <= DISSOLVED_AT_ONCE_MAX)
+                self._attaching.dissolve(feed)
         ended = [event.queue_id for event in effects.events if isinstance(event, Purged | AckedByChange | Unbound)]
         for queue_id in dict.fromkeys(ended):
             self._after_end_of_out(queue_id)

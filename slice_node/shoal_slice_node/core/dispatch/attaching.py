@@ -6,12 +6,11 @@ turns.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from shoal_contract.errors import ShoalError, exhausted
-from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.dispatch.attach_room import AttachRoom
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.ended_handles import EndedHandle
@@ -19,11 +18,9 @@ from shoal_slice_node.core.dispatch.exclusive import Exclusive
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.loading import load_streams
 from shoal_slice_node.core.dispatch.registry import Registry
-from shoal_slice_node.core.dispatch.releasing import after_release
+from shoal_slice_node.core.dispatch.returning import Returning
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.dispatch.unsent import split, unsent_listed
-from shoal_slice_node.core.limits import ATTACHMENT_BYTES, ENDED_LOST_MAX, INLINE_STREAMS_MAX, UNSENT_PER_COST
+from shoal_slice_node.core.limits import ATTACHED_AT_ONCE_MAX, ATTACHMENT_BYTES, ENDED_LOST_MAX, INLINE_STREAMS_MAX
 from shoal_slice_node.core.rows.queue_row import life_of
 
 
@@ -37,20 +34,21 @@ class Begun(NamedTuple):
 
 
 class Attaching:
-    """Attaches and detaches. `loading`: feeds with streams to be made, in turn. `returning`: attachments that left,
-    with the streams that are still to be looked at. `closing`: sessions that ended. `dissolving`: feeds of dropped
-    queues. `arriving`: names of queues that now have a part here and that sessions wait for. `taken_over`: how often a
-    session took an exclusive queue from another one."""
+    """Attaches and detaches. `loading`: feeds with streams to be made, in turn. `closing`: sessions that ended.
+    `dissolving`: feeds of dropped queues. `arriving`: names of queues that now have a part here and that sessions wait
+    for. `taken_over`: how often a session took an exclusive queue from another one."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         registry.transients.tell(self.created)
         self.loading: deque[tuple[Feed, Generator[int, None, None]]] = deque()
-        self.returning: deque[tuple[Attachment, Iterator[Stream]]] = deque()
+        self.returning = Returning(registry)
         self.closing: deque[Session] = deque()
         self.dissolving: deque[tuple[Feed, Iterator[Attachment]]] = deque()
-        self.arriving: deque[bytes] = deque()
+        self.arriving: OrderedDict[bytes, None] = OrderedDict()
         self.taken_over = 0
+        self._left = 0
+        """How many sessions the record under way may still attach at once."""
 
     @property
     def knows_exclusives(self) -> bool:
@@ -193,50 +191,12 @@ class Attaching:
             if not feed.gone:
                 self._registry.remove_attachment(attachment)
                 self._registry.lost_consumer(feed)
-                self.take_back(attachment)
+                self.returning.take_back(attachment)
             return
         name = session.stop_awaiting(handle)
         if name is not None:
             self._registry.shares.attached.let_go(ATTACHMENT_BYTES)
             self._registry.stop_awaiting(session, name, handle)
-
-    def take_back(self, attachment: Attachment) -> None:
-        """Takes back what the attachment has out, to be given again."""
-        feed = attachment.feed
-        if not attachment.messages and len(feed.streams) <= INLINE_STREAMS_MAX:
-            after_release(self._registry, feed)
-            return
-        feed.begin_leave()
-        self.returning.append((attachment, iter(list(feed.streams.values()) if attachment.messages else ())))
-        session = attachment.session
-        is_small = len(feed.streams) <= INLINE_STREAMS_MAX and session.owed <= INLINE_STREAMS_MAX
-        if is_small and session.count_not_sent() <= INLINE_STREAMS_MAX // 8:
-            self.returning.rotate(1)
-            self.return_turn(INLINE_STREAMS_MAX)
-
-    def return_turn(self, cost_max: int) -> None:
-        """Looks at some streams of the attachment that left first: each costs as many as it has
-        stretches out, and 1 at least, and what it lists of its session's parcels. The last stream may exceed
-        `cost_max`."""
-        attachment, streams = self.returning[0]
-        feed = attachment.feed
-        while cost_max > 0:
-            stream = next(streams, None)
-            if stream is None:
-                self.returning.popleft()
-                feed.end_leave()
-                break
-            not_sent, looked_at = unsent_listed(attachment, stream) if stream.out else (None, 0)
-            cost_max -= max(1, len(stream.out)) + looked_at // UNSENT_PER_COST
-            out = stream.give_back(attachment) if stream.out else []
-            if out:
-                sent, kept = split(out, not_sent)
-                if sent:
-                    self._registry.returns.came_back(stream, sent, Reason.LEFT, attachment.session)
-                if kept:
-                    self._registry.returns.not_sent(stream, kept)
-                self._registry.has_room_again(attachment.session)
-        after_release(self._registry, feed)
 
     def close(self, session: Session) -> None:
         """Ends a session's consumption: it is given nothing more. Requests of it that are still on their way here have
@@ -263,22 +223,28 @@ class Attaching:
             elif session.pullers:
                 attachment = next(reversed(session.pullers.values()))
                 self._registry.forget_puller(attachment)
-                self.take_back(attachment)
+                self.returning.take_back(attachment)
             else:
                 self.closing.popleft()
                 return
 
-    def dissolve(self, feed: Feed, at_once: bool) -> None:
+    def begin_record(self) -> None:
+        """Begins a record: it may attach ATTACHED_AT_ONCE_MAX sessions at once."""
+        self._left = ATTACHED_AT_ONCE_MAX
+
+    def dissolve(self, feed: Feed) -> None:
         """Ends the consumption of a dropped queue. Attached sessions wait for a new queue of this name, and are told
         that it is another one."""
         registry = self._registry
         registry.end_feed(feed)
         for attachment in feed.pullers.values():
             attachment.session.remove_puller(attachment)
-        self.dissolving.append((feed, iter(list(feed.attachments.values()))))
-        if at_once and len(feed.attachments) <= INLINE_STREAMS_MAX // 8:
+        attachments = list(feed.attachments.values())
+        self.dissolving.append((feed, iter(attachments)))
+        if len(attachments) <= self._left:
+            self._left -= len(attachments)
             self.dissolving.rotate(1)
-            self.dissolve_turn(INLINE_STREAMS_MAX // 8)
+            self.dissolve_turn(len(attachments) + 1)
 
     def dissolve_turn(self, attachments_max: int) -> None:
         """Attaches some of a dropped queue's consumers to the next queue of its name."""
@@ -296,23 +262,33 @@ class Attaching:
             self._attach_or_end(session, feed.name, handle, attachment.window_messages, attachment.window_bytes)
 
     def created(self, name: bytes) -> None:
-        """Attaches the sessions that wait for a queue of this name: it now has a part here."""
+        """Attaches the sessions that wait for a queue of this name: it now has a part here. Those beyond what a record
+        may attach at once wait for a turn."""
         if name in self._registry.awaited:
-            self.arriving.append(name)
-            self.arriving.rotate(1)
-            self.arrive_turn(INLINE_STREAMS_MAX // 8)
+            self.arriving[name] = None
+            self._left -= self._arrive(name, self._left)
 
     def arrive_turn(self, attachments_max: int) -> None:
-        """Attaches some of the sessions that wait for a queue that now has a part here."""
-        registry = self._registry
-        name = self.arriving[0]
-        for _ in range(attachments_max):
-            waiting = registry.awaited.get(name)
-            if not waiting or registry.part_here(name) is None:
-                self.arriving.popleft()
-                return
+        """Attaches some of the sessions that wait for queues that now have a part here."""
+        while attachments_max > 0 and self.arriving:
+            attachments_max -= self._arrive(next(iter(self.arriving)), attachments_max)
+
+    def _arrive(self, name: bytes, attachments_max: int) -> int:
+        """Attaches some of the sessions that wait for a queue that now has a part here. Returns what it cost, in
+        attachments: a new feed's streams cost, too."""
+        registry, cost = self._registry, 0
+        while cost < attachments_max:
+            waiting, queue_id = registry.awaited.get(name), registry.part_here(name)
+            if not waiting or queue_id is None:
+                del self.arriving[name]
+                return max(1, cost)
+            before = queue_id in registry.feeds
             (_, handle), (session, messages, body_bytes) = next(iter(waiting.items()))
             self._attach_or_end(session, name, handle, messages, body_bytes)
+            cost += 1
+            if not before and queue_id in registry.feeds:
+                cost += len(registry.feeds[queue_id].streams) // 8
+        return cost
 
     def _attach_or_end(
         self, session: Session, name: bytes, handle: int, window_messages: int, window_bytes: int

@@ -190,6 +190,7 @@ class Dispatcher:
     def no_longer_ending(self, names: Sequence[bytes]) -> None:
         """Notes that such a record was applied or refused. What it did not drop, or was declared anew, is attached
         where sessions wait for it."""
+        self.attaching.begin_record()
         ending = self.registry.ending
         ending.subtract(names)
         for name in dict.fromkeys(names):

@@ -79,8 +79,8 @@ class Feed:
         """The attachments that may have room, the next to be served first; an attachment is in it exactly while it is
         `lined`. One without room leaves the line. It is lined up again when its window opens or its session has room.
         So a look for room never costs more than the attachments that leave the line."""
-        self._leaving = 0
-        """The number of attachments that left, while their messages are still being taken back."""
+        self._leaving = False
+        """Some attachments left, and their messages are still being taken back."""
         self._rests = rests
         self._resting = 0
         """The number of stretches that rest, in all streams."""
@@ -126,12 +126,12 @@ class Feed:
         self.pullers.pop(attachment.session.number, None)
 
     def begin_leave(self) -> None:
-        """Notes that messages of an attachment that left are being taken back; the feed stays until `end_leave`."""
-        self._leaving += 1
+        """Notes that messages of attachments that left are being taken back; the feed stays until `end_leave`."""
+        assert not self._leaving
+        self._leaving = True
 
     def end_leave(self) -> None:
-        self._leaving -= 1
-        assert self._leaving >= 0
+        self._leaving = False
 
     # Streams.
 
@@ -146,6 +146,16 @@ class Feed:
 
     def add_stream(self, stream: Stream) -> None:
         self.streams[stream.key_id] = stream
+
+    def put_last(self, stream: Stream) -> None:
+        """Puts a stream behind the others: something came back of it (returning.py)."""
+        self.streams[stream.key_id] = self.streams.pop(stream.key_id)
+
+    def last_streams(self, count_max: int) -> list[bytes]:
+        """Returns the key ids of the last streams, the last one at the end."""
+        if count_max >= len(self.streams):
+            return list(self.streams)
+        return list(islice(reversed(self.streams), count_max))[::-1]
 
     def remove_stream(self, stream: Stream) -> bool:
         """Forgets a stream. Returns False if the feed does not have it."""

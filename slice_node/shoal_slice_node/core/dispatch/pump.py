@@ -18,6 +18,7 @@ from shoal_slice_node.core.dispatch.pausing import resume
 from shoal_slice_node.core.dispatch.registry import Registry, stretches_of
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import (
+    ATTACHED_PER_STEP,
     LAGGING_AT_ONCE_MAX,
     PUMP_TURN_BINDINGS,
     PUMP_TURN_BYTES,
@@ -41,14 +42,14 @@ class Pump:
         self._kinds = (
             _Kind(registry.ready, self._fill_turn),
             _Kind(growing.spreads, partial(growing.turn, PUMP_TURN_HANDLES)),
-            _Kind(attaching.returning, partial(attaching.return_turn, PUMP_TURN_HANDLES)),
+            _Kind(attaching.returning.walks, partial(attaching.returning.turn, PUMP_TURN_HANDLES)),
             _Kind(registry.timeouts.ending, partial(registry.timeouts.turn, PUMP_TURN_HANDLES)),
             _Kind(acks.gaps_left, partial(acks.gaps_turn, PUMP_TURN_HANDLES)),
             _Kind(registry.roomy, self._room_turn),
             _Kind(attaching.loading, partial(attaching.load_turn, PUMP_TURN_BINDINGS)),
             _Kind(attaching.closing, partial(attaching.close_turn, PUMP_TURN_BINDINGS)),
-            _Kind(attaching.dissolving, partial(attaching.dissolve_turn, PUMP_TURN_BINDINGS)),
-            _Kind(attaching.arriving, partial(attaching.arrive_turn, PUMP_TURN_BINDINGS)),
+            _Kind(attaching.dissolving, partial(attaching.dissolve_turn, ATTACHED_PER_STEP)),
+            _Kind(attaching.arriving, partial(attaching.arrive_turn, ATTACHED_PER_STEP)),
             _Kind(registry.forgetting, self._forget_turn),
         )
         self._next_kind = 0

@@ -6,6 +6,7 @@ Long because each offset is in exactly one of these, and all that moves one from
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Container
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
@@ -320,13 +321,13 @@ class Stream:
             self._released(entry, entry.to - entry.first, entry.body_bytes, 1)
         return forgotten
 
-    def give_back(self, attachment: Attachment | None, lease: Lease | None = None) -> list[Out]:
-        """Takes back all that this attachment, or this lease, has out. Returns it; the caller says what becomes of
-        it."""
+    def give_back(self, attachments: Container[Attachment], lease: Lease | None = None) -> list[Out]:
+        """Takes back all that these attachments have out, or else this lease. Returns it; the caller says what becomes
+        of it."""
         kept: list[Out] = []
         back: list[Out] = []
         for entry in self.out:
-            if entry.attachment is attachment if attachment is not None else entry.lease is lease:
+            if entry.attachment in attachments if lease is None else entry.lease is lease:
                 self._released(entry, entry.to - entry.first, entry.body_bytes, 1)
                 back.append(entry)
             else:
