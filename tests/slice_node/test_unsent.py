@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch import timeouts
+from shoal_slice_node.core.dispatch.not_sent import Found, NotSent
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
 from shoal_slice_node.core.dispatch.served import serve, silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.dispatch.unsent import UnsentParcels
 from shoal_slice_node.core.limits import ACKED_PER_STEP, PUMP_TURN_HANDLES
 from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.turns import Source
@@ -317,30 +315,69 @@ def test_a_pause_that_nothing_would_end_is_found_and_ended(core: NacksDriver) ->
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_frame_of_nacks_lists_what_was_not_sent_once(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each nack listed all of it: a frame of 44 KB took the processor for half a minute, in steps of 1.5 s."""
+@pytest.mark.parametrize("low", [1, 1_000])
+def test_a_nack_looks_at_no_more_of_what_was_not_sent_than_it_names(
+    low: int, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each listed all of it: a frame of 44 KB took the processor for half a minute, in steps of 1.5 s."""
     core = NacksDriver()
-    listed: list[int] = []
+    looks: list[int] = []
     core.change(declare("q"), bind("q", "k"), *[publish("k", b"x")] * 400)
     session = core.session(1 << 20)
     core.attach(session, "q", 1, 1_000, 1 << 20)
     core.pump()
-    of = UnsentParcels.of
+    between = NotSent.between
 
-    def listing(parcels: UnsentParcels, key_id: bytes, handle: int) -> Iterator[tuple[Slot, Parcel]]:
-        listed.append(handle)
-        return of(parcels, key_id, handle)
+    def looked(listed: NotSent, key_id: bytes, first: int, to: int) -> tuple[list[Found], int]:
+        found = between(listed, key_id, first, to)
+        looks.append(found[1])
+        return found
 
-    monkeypatch.setattr(UnsentParcels, "of", listing)
-    acks = [wire.Ack(key=b"k", low=low, to=low + 1, handles=[1] * 6) for low in range(1_000, 1_200)]
+    monkeypatch.setattr(NotSent, "between", looked)
+    acks = [wire.Ack(key=b"k", low=one, to=one + 1, handles=[1] * 3) for one in range(low, low + 200)]
     source, nacks = Source(b"c", 1), wire.Nacks(messages=acks, unseen=bool(number), number=number)
     requests.take_nacks(core.node, source, session, nacks, lambda _: None, False)
     steps = 0
     while core.node.turns.busy(source):
         core.node.turns.step()
         steps += 1
-    assert len(listed) == 1 and steps <= 2 + 1_200 // ACKED_PER_STEP + 1
-    assert len(core.take(session)) == 400, "nothing was given back"
+    assert max(looks) <= 2 and steps <= 20 + 600 // ACKED_PER_STEP
+    core.pump()
+    taken = core.take(session)
+    assert sorted(offset for _, offset, _ in taken) == list(range(1, 401)), "all of it comes, once"
+
+
+def test_parcels_of_a_key_are_found_by_their_offsets() -> None:
+    listed, waiting = NotSent(), dict[Slot, Parcel]()
+
+    def wait(key_id: bytes, first: int, to: int, count: int = 0, live: bool = False) -> None:
+        slot = (key_id, first, to, 0, 0, count)
+        waiting[slot] = Parcel(b"k", first, first, to, b"x", 0, 0, len(waiting) + 1, is_live=live)
+
+    def found(key_id: bytes, first: int, to: int) -> list[tuple[int, int]]:
+        listed.list_new(waiting)
+        return [(parcel.low, parcel.to) for _, parcel in listed.between(key_id, first, to)[0]]
+
+    assert found(b"a", 0, 100) == []
+    for first in (20, 5, 6, 30):
+        wait(b"a", first, first + 1)
+    wait(b"b", 6, 7)
+    wait(b"a", 6, 7, 9, live=True)
+    assert found(b"a", 0, 100) == [(5, 6), (6, 7), (20, 21), (30, 31)]
+    wait(b"a", 8, 19)
+    wait(b"a", 6, 7, 1)
+    assert found(b"a", 6, 7) == [(6, 7), (6, 7)] and found(b"a", 7, 8) == []
+    assert found(b"a", 18, 21) == [(8, 19), (20, 21)]
+    for slot in [slot for slot in waiting if slot[1] == 6]:
+        del waiting[slot]
+        listed.leaves(slot, is_last=False)
+    assert found(b"a", 0, 21) == [(5, 6), (8, 19), (20, 21)] and found(b"b", 0, 100) == []
+    for slot in list(waiting):
+        del waiting[slot]
+        listed.leaves(slot, not waiting)
+    assert found(b"a", 0, 100) == []
+    wait(b"a", 3, 4)
+    assert found(b"a", 0, 100) == [(3, 4)], "numbers begin anew in this test only"
 
 
 def test_what_many_handles_of_a_session_were_not_sent_is_listed_in_turns(core: NacksDriver) -> None:

@@ -141,15 +141,11 @@ class AcksInFlight:
             if stretches:
                 registry.returns.check_rests(feed, attachment.session, stretches)
         looked_at = len(stream.out) + len(stream.returned or ())
-        not_sent = lists.of(attachment, stream)
-        if not_sent is None:
-            parts = [(first, to)]
-        elif not unsent_too:
-            parts = not_sent.gaps(first, to)
-        elif attachment.has_unsent(key_id) or not_sent.within(first, to):
+        not_sent = lists.of(attachment, stream, first, to)
+        if unsent_too and (not_sent or attachment.has_unsent(key_id)):
             parts = withdraw_unsent(registry, attachment, stream, first, to).pairs()
         else:
-            parts = [(first, to)]
+            parts = not_sent.gaps(first, to) if not_sent else [(first, to)]
         back = [one for low, high in parts for one in stream.take_back(attachment, low, high)]
         if back:
             if unseen:

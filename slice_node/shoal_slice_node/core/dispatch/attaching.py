@@ -207,6 +207,7 @@ class Attaching:
         registry.dirty.pop(session.number, None)
         registry.roomy.pop(session, None)
         self.closing.append(session)
+        registry.begin_return()
         # A session with much that was not sent does not get through in this step.
         if len(session.by_queue) + len(session.pullers) <= INLINE_STREAMS_MAX // 8:
             self.closing.rotate(1)
@@ -226,6 +227,7 @@ class Attaching:
                 self.returning.take_back(attachment)
             else:
                 self.closing.popleft()
+                self._registry.end_return()
                 return
 
     def begin_record(self) -> None:

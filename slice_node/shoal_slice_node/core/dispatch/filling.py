@@ -84,8 +84,11 @@ def fill(
     give_run: GiveRun | None = None,
 ) -> bool:
     """Gives what the stream lacks. Returns True if the stream has caught up. Returns False if no attachment has room,
-    the budget is spent, or the stream has as many done ranges as are allowed and waits for acks. `give_run`: does as
-    `give` with each of many chunks, sooner."""
+    the budget is spent, the stream has as many done ranges as are allowed and waits for acks, or something of it comes
+    back soon. `give_run`: does as `give` with each of many chunks, sooner."""
+    if registry.leaving and stream.comes_back:
+        budget.looks -= 1
+        return False
     state = registry.state
     found = state.key_by_id(stream.key_id)
     if found is None:

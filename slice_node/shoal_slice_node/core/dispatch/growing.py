@@ -152,7 +152,7 @@ class Growing:
         """
         key_id, key, first, messages, body_bytes, time_ms, chunk, expires_ms = grown
         registry = self._registry
-        shares = registry.shares
+        shares, leaving = registry.shares, registry.leaving
         to = first + messages
         slot = (key_id, first, to, 0, 0, 0)
         more, more_bytes = messages - 1, body_bytes - body_bytes // messages  # All but the last message.
@@ -160,6 +160,9 @@ class Growing:
             if stream.lagging or stream.next != first:
                 continue
             feed = stream.feed
+            if leaving and stream.comes_back:
+                feed.set_lagging(stream)  # It is served once what it lacks has come back.
+                continue
             attachment: Attachment | None = feed.sole
             if attachment is not None:
                 session = attachment.session

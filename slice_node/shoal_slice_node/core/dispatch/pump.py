@@ -15,7 +15,7 @@ from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.filling import Budget, fill
 from shoal_slice_node.core.dispatch.growing import Growing
 from shoal_slice_node.core.dispatch.pausing import resume
-from shoal_slice_node.core.dispatch.registry import Registry, stretches_of
+from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import (
     ATTACHED_PER_STEP,
@@ -104,7 +104,7 @@ class Pump:
                 forgetting.popleft()
                 return
             stream = streams.popitem()[1]  # Freed one by one: a large feed at once would take long.
-            left -= 1 + stretches_of(stream)
+            left -= 1 + stream.stretches
             self._registry.forget_stream(stream)
 
 

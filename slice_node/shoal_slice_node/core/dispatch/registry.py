@@ -73,6 +73,9 @@ class Registry:
         self.timeouts = Timeouts(self)
         self.exclusives: OrderedDict[bytes, Exclusive] = OrderedDict()
         """Queue id -> its consumers; of exclusive queues, those whose feed was made last."""
+        self.leaving = 0
+        """How many sessions are ending, and how many feeds attachments left with something out: it comes back in
+        turns."""
         self.marks = Marks()
         self._parcels = 0
         state.interest.keys = self.by_key
@@ -144,6 +147,14 @@ class Registry:
         elif consumed <= CONSUMED_COUNTED_MAX:
             consumed = sum(stream.feed.consumed for stream in streams.values())
         return min(consumed, queues)
+
+    def begin_return(self) -> None:
+        """Notes that what a session, or attachments of a feed, have out comes back from now on."""
+        self.leaving += 1
+
+    def end_return(self) -> None:
+        self.leaving -= 1
+        assert self.leaving >= 0
 
     def taken(self, feed: Feed) -> None:
         """Notes that a session consumes the feed's queue now."""
@@ -235,7 +246,7 @@ class Registry:
         self.loaded(feed)
         streams = feed.end()
         self.shares.attached.let_go(FEED_BYTES + STREAM_BYTES * len(streams))
-        stretches = sum(map(stretches_of, streams.values())) if len(streams) <= 64 else 0
+        stretches = sum([stream.stretches for stream in streams.values()]) if len(streams) <= 64 else 0
         if len(streams) <= 64 and stretches <= INLINE_STREAMS_MAX:
             for stream in streams.values():
                 self.forget_stream(stream)
@@ -384,8 +395,3 @@ class Registry:
                 feed.line_up(attachment)
                 self.wake(feed)
         self.has_room_again(session)
-
-
-def stretches_of(stream: Stream) -> int:
-    """Returns how many stretches of a stream are out, or rest."""
-    return len(stream.out) + len(stream.resting or ())

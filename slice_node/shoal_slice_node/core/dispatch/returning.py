@@ -17,7 +17,7 @@ from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Out
-from shoal_slice_node.core.dispatch.unsent import split, unsent_listed
+from shoal_slice_node.core.dispatch.unsent import split, unsent_between
 from shoal_slice_node.core.limits import INLINE_STREAMS_MAX, LOOKED_AT_PER_COST, UNSENT_PER_COST
 from shoal_slice_node.core.ranges import Ranges
 
@@ -40,6 +40,7 @@ class Returning:
         if walk is None:
             walk = self.walks[feed] = _Walk(self._registry, feed)
             feed.begin_leave()
+            self._registry.begin_return()
         walk.left[attachment] = None
         is_small = is_small and session.owed <= INLINE_STREAMS_MAX
         if is_small and session.count_not_sent() <= INLINE_STREAMS_MAX // 8:
@@ -54,6 +55,7 @@ class Returning:
             self.walks[feed] = walk  # Behind the others: feeds take turns.
         else:
             feed.end_leave()
+            self._registry.end_return()
         after_release(self._registry, feed)
 
 
@@ -101,11 +103,12 @@ class _Walk:
         exceed `cost_max`. Returns what it cost, and whether no other has something out of it."""
         cost = len(stream.out) // LOOKED_AT_PER_COST
         stretches = Counter([entry.attachment for entry in stream.out if entry.attachment in self.left])
+        first, to = stream.out[0].first, stream.out[-1].to
         not_sent: dict[Attachment, Ranges | None] = {}
         for attachment in stretches:
             if not_sent and cost >= cost_max:
                 break
-            not_sent[attachment], looked_at = unsent_listed(attachment, stream)
+            not_sent[attachment], looked_at = unsent_between(attachment, stream, first, to)
             cost += stretches[attachment] + looked_at // UNSENT_PER_COST
         if not_sent:
             back: dict[Attachment, list[Out]] = {}

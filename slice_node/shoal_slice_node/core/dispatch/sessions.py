@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -14,10 +13,10 @@ from shoal_slice_node.core.dispatch.asked_attaches import AskedAttaches
 from shoal_slice_node.core.dispatch.ended_handles import EndedHandles
 from shoal_slice_node.core.dispatch.nacks_taken import NacksTaken
 from shoal_slice_node.core.dispatch.new_part import NewPart, part_of
+from shoal_slice_node.core.dispatch.not_sent import Found, NotSent
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot, Taken
 from shoal_slice_node.core.dispatch.resets import Resets
 from shoal_slice_node.core.dispatch.shares import Share
-from shoal_slice_node.core.dispatch.unsent import UnsentParcels
 from shoal_slice_node.core.limits import OWED_PER_SESSION_MAX
 
 if TYPE_CHECKING:
@@ -43,10 +42,8 @@ class Session:
 
     __slots__ = (
         "_detached",
-        "_left_behind",
-        "_left_count",
+        "_not_sent",
         "_taken",
-        "_unsent",
         "asked",
         "attachments",
         "awaited",
@@ -106,11 +103,7 @@ class Session:
         self.nacks_taken = NacksTaken()
         self.sent_to = 0
         self.leases: OrderedDict[Lease, None] = OrderedDict()
-        self._unsent: UnsentParcels | None = None
-        """Made when it is first needed, and let go when nothing waits any more."""
-        self._left_behind: dict[Slot, Parcel] = {}
-        """What waited when the session closed, and is not listed in `_unsent` yet."""
-        self._left_count = 0
+        self._not_sent = NotSent()
         self.resets = Resets()
         """Handles of queues that were dropped here: the client is told before it gets anything of their next life."""
         self.new_parts: dict[int, NewPart] = {}
@@ -201,9 +194,8 @@ class Session:
     def close(self) -> None:
         """Notes that the session has ended: it is given nothing more, and nothing waits for it. `list_left_behind`
         must be called before what it has out is given back."""
-        self._left_behind, self.waiting = self.waiting, {}
-        self._left_count = len(self._left_behind)
-        self._unsent = None
+        self._not_sent.close(self.waiting)
+        self.waiting = {}
         self.leases.clear()
         self.turned_away.clear()
         self.paused.clear()
@@ -329,43 +321,35 @@ class Session:
     def _leaves(self, slot: Slot) -> None:
         """Notes that a parcel does not wait any more."""
         del self.waiting[slot]
-        if self._unsent is not None:
-            self._unsent.forget(slot)
-            if not self.waiting:
-                self._unsent = None
+        self._not_sent.leaves(slot, not self.waiting)
 
     # What was not sent.
 
-    def unsent(self, key_id: bytes, handle: int) -> Iterator[tuple[Slot, Parcel]]:
-        """Yields the parcels of a key for this handle that the transport did not take, oldest first."""
+    def unsent(self, key_id: bytes, handle: int, first: int, to: int) -> tuple[list[Found], int]:
+        """Returns the parcels for this handle that the transport did not take, of a key's offsets first <= o < to, by
+        their first offsets; and how many were looked at."""
         if self.closed:
-            while self.list_left_behind(len(self._left_behind)):
-                pass
-        elif self.waiting:
-            if self._unsent is None:
-                self._unsent = UnsentParcels()
-            self._unsent.add_new(self.waiting)
-        return iter(()) if self._unsent is None else self._unsent.of(key_id, handle)
+            self.list_left_behind(self._not_sent.left)
+        else:
+            self._not_sent.list_new(self.waiting)
+        found, looked_at = self._not_sent.between(key_id, first, to)
+        return [one for one in found if one[1].brings_to(handle)], looked_at
+
+    def parcels_name(self, attachment: Attachment) -> bool:
+        """Returns whether parcels with the handle of this attachment are its own: not once the handle means another
+        queue."""
+        handle = attachment.handle
+        assert handle is not None
+        holder = self.attachments.get(handle) or self._detached.get(handle)
+        return holder is None or holder is attachment
 
     def count_not_sent(self) -> int:
         """Returns how many parcels wait, or waited when the session closed."""
-        return self._left_count or len(self.waiting)
-
-    def count_unsent(self, key_id: bytes) -> int:
-        """Returns how many parcels `unsent` looked at for a key."""
-        return 0 if self._unsent is None else self._unsent.count(key_id)
+        return self._not_sent.left or len(self.waiting)
 
     def list_left_behind(self, parcels_max: int) -> bool:
-        """Lists some of the parcels that waited when the session closed. Returns whether there are more."""
-        left = self._left_behind
-        if left and self._unsent is None:
-            self._unsent = UnsentParcels()
-        for _ in range(min(parcels_max, len(left))):
-            slot, parcel = left.popitem()
-            parcel.drop_chunk()
-            assert self._unsent is not None
-            self._unsent.add(slot, parcel)
-        return bool(left)
+        """See NotSent.list_left_behind."""
+        return self._not_sent.list_left_behind(parcels_max)
 
     def withdraw(self, slot: Slot, parcel: Parcel, handle: int) -> int:
         """Takes a handle out of a parcel that waits. Returns the bytes freed."""

@@ -384,6 +384,17 @@ class Stream:
         """Notes that these offsets, which rested, are done."""
         self._acked(first, to)
 
+    @property
+    def stretches(self) -> int:
+        """Returns how many stretches are out, or rest."""
+        return len(self.out) + len(self.resting or ())
+
+    @property
+    def comes_back(self) -> bool:
+        """Returns whether something is out with an attachment that left: it comes back, and nothing behind it may be
+        given before it is."""
+        return any(not entry.attachment.attached for entry in self.out)
+
     def waits_below(self, offset: int) -> bool:
         """Returns whether something below `offset` is out, or rests."""
         is_out = bool(self.out) and self.out[0].first < offset

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.dispatch.leases import Lease
+from shoal_slice_node.core.dispatch.not_sent import Found
 from shoal_slice_node.core.dispatch.pausing import pause
 from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.streams import Stream
@@ -20,6 +21,11 @@ from shoal_slice_node.core.ranges import Ranges
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.registry import Registry
+
+
+def _number(found: Found) -> int:
+    """Returns a parcel's place in the order in which parcels leave."""
+    return found[1].number
 
 
 _Ending: TypeAlias = "tuple[Lease, Iterator[int]]"
@@ -100,7 +106,8 @@ class Timeouts:
         registry, attachment = self._registry, lease.attachment
         session, handle = attachment.session, attachment.handle
         if handle is not None and attachment.attached and stream.parcel > session.sent_to:
-            parcels = list(session.unsent(stream.key_id, handle))
+            parcels, _ = session.unsent(stream.key_id, handle, 0, stream.next)
+            parcels.sort(key=_number)
             if parcels:
                 attachment.begin_withdrawal()
                 pause(registry, attachment)

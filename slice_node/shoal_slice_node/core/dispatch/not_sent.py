@@ -1,0 +1,101 @@
+"""Lists the parcels of one session that were not sent, by key and offset: once it is asked for, and only then.
+
+A question looks at the parcels of the offsets that it is about, however many wait. Not here: what an attachment was not
+sent (unsent.py).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Iterator
+from itertools import islice, takewhile
+from typing import NamedTuple
+
+from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
+
+Found = tuple[Slot, Parcel]
+
+
+class _OfKey(NamedTuple):
+    """Lists the parcels of one key. `slots` ascend, so by their first offsets."""
+
+    slots: list[Slot]
+    parcels: dict[Slot, Parcel]
+
+
+class NotSent:
+    """Lists them. Invariant: while the session is open, `_by_key` has no parcel that does not wait for it."""
+
+    __slots__ = ("_by_key", "_left_behind", "_listed_to", "_longest", "_unlisted", "left")
+
+    def __init__(self) -> None:
+        self._by_key: dict[bytes, _OfKey] | None = None
+        self._listed_to = 0
+        """The number of the last parcel that is listed."""
+        self._longest = 0
+        """How many offsets a parcel has, at most."""
+        self._left_behind: Iterator[Found] = iter(())
+        """What waited when the session closed, and is not listed yet."""
+        self._unlisted = 0
+        """How many parcels these are."""
+        self.left = 0
+        """How many waited when the session closed."""
+
+    def close(self, waiting: dict[Slot, Parcel]) -> None:
+        """Notes that the session has ended, and what waited for it."""
+        self._by_key = None
+        self._left_behind, self.left, self._unlisted = iter(waiting.items()), len(waiting), len(waiting)
+
+    def list_left_behind(self, parcels_max: int) -> bool:
+        """Lists some of the parcels that waited when the session closed. Returns whether there are more."""
+        for slot, parcel in islice(self._left_behind, parcels_max):
+            parcel.drop_chunk()
+            self._add(slot, parcel)
+        self._unlisted -= min(parcels_max, self._unlisted)
+        return self._unlisted > 0
+
+    def list_new(self, waiting: dict[Slot, Parcel]) -> None:
+        """Lists those of the parcels that wait for an open session which have joined since the last call."""
+        listed_to = self._listed_to if self._by_key is not None else 0
+        new = list(takewhile(lambda slot: waiting[slot].number > listed_to, reversed(waiting)))
+        for slot in reversed(new):
+            self._listed_to = waiting[slot].number
+            self._add(slot, waiting[slot])
+
+    def _add(self, slot: Slot, parcel: Parcel) -> None:
+        """Lists one. Live chunks are not owed: they are left out."""
+        if not parcel.is_owed:
+            return
+        if self._by_key is None:
+            self._by_key = {}
+        of_key = self._by_key.get(slot[0])
+        if of_key is None:
+            of_key = self._by_key[slot[0]] = _OfKey([], {})
+        of_key.parcels[slot] = parcel
+        insort(of_key.slots, slot)
+        self._longest = max(self._longest, parcel.to - parcel.low)
+
+    def leaves(self, slot: Slot, is_last: bool) -> None:
+        """Forgets a parcel that leaves, or that brings nothing to any queue. `is_last`: nothing waits any more."""
+        if self._by_key is None:
+            return
+        if is_last:
+            self._by_key = None
+            self._longest = 0
+            return
+        of_key = self._by_key.get(slot[0])
+        if of_key is not None and of_key.parcels.pop(slot, None) is not None:
+            del of_key.slots[bisect_left(of_key.slots, slot)]
+            if not of_key.slots:
+                del self._by_key[slot[0]]
+
+    def between(self, key_id: bytes, first: int, to: int) -> tuple[list[Found], int]:
+        """Returns the listed parcels of a key with any of the offsets first <= o < to, by their first offsets; and how
+        many were looked at."""
+        of_key = None if self._by_key is None else self._by_key.get(key_id)
+        if of_key is None:
+            return [], 0
+        slots, parcels = of_key
+        begin = bisect_left(slots, (key_id, first - self._longest, 0, 0, 0, 0))
+        end = bisect_left(slots, (key_id, to, 0, 0, 0, 0))
+        return [(slot, parcels[slot]) for slot in slots[begin:end] if slot[2] > first], end - begin

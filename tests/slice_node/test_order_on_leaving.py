@@ -1,0 +1,117 @@
+"""What comes back from those that leave comes before what lies behind it: nobody was given it yet."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.dispatch.sessions import Session
+
+from .core_driver import CoreDriver, bind, declare, publish
+from .nacks_driver import NacksDriver
+from .unsent_steps import declared
+
+WINDOW, MESSAGES = 100, 250
+KINDS = range(11)
+
+
+def consumed(core: CoreDriver, session: Session) -> list[tuple[int, int]]:
+    """All that comes, acked: offset and `redelivered`."""
+    found: list[tuple[int, int]] = []
+    while True:
+        core.dispatcher.reads(session)
+        core.pump()
+        if not session.waiting:
+            return found
+        for delivery in core.deliveries(session):
+            found += [(offset, delivery.redelivered) for offset in range(delivery.low, delivery.to)]
+            for handle in delivery.handles:
+                core.ack(session, delivery.key.decode(), delivery.low, delivery.to, handle)
+
+
+def of_many(messages: int) -> CoreDriver:
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k"))
+    core.change_all(publish("k", b"x") for _ in range(messages))
+    return core
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_queue_that_is_attached_again_goes_on_in_order(kind: int, ends: bool) -> None:
+    """Its messages came back in turns, and what lies behind them was given before that."""
+    core = of_many(MESSAGES)
+    session = core.session()
+    core.attach(session, "q", 1, WINDOW)
+    core.pump()
+    assert len(session.waiting) == WINDOW
+    if ends:
+        core.dispatcher.close(session)
+        session = core.session()
+    else:
+        core.dispatcher.detach(session, 1)
+    core.attach(session, "q", 2, WINDOW)
+    core.dispatcher._pump._next_kind = kind
+    assert consumed(core, session) == [(offset, 0) for offset in range(1, MESSAGES + 1)]
+    assert not core.dispatcher.registry.leaving
+    core.check()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_does_behind_a_larger_session_that_ends_and_with_new_messages(kind: int) -> None:
+    core = of_many(MESSAGES - 50)
+    keys = [f"b{number}" for number in range(300)]
+    core.change(declare("large"), bind("large", *keys))
+    core.change_all(publish(key, b"y") for key in keys)
+    large, session, other = core.session(), core.session(), core.session()
+    core.attach(large, "large", 1)
+    core.attach(session, "q", 1, WINDOW)
+    core.pump()
+    core.dispatcher.close(large)
+    core.dispatcher.close(session)
+    core.attach(other, "q", 2, 2 * MESSAGES)
+    core.change_all(publish("k", b"x") for _ in range(50))
+    core.dispatcher._pump._next_kind = kind
+    assert consumed(core, other) == [(offset, 0) for offset in range(1, MESSAGES + 1)]
+    assert not core.dispatcher.registry.leaving
+
+
+def test_a_new_message_does_not_come_before_what_comes_back() -> None:
+    """The queue is level with its key, so the new message could be given at once."""
+    core = of_many(WINDOW)
+    session, other = core.session(), core.session()
+    core.attach(session, "q", 1, 2 * WINDOW)
+    core.pump()
+    core.attach(other, "q", 1, 2 * WINDOW)
+    core.dispatcher.detach(session, 1)
+    core.change(publish("k", b"new"))
+    assert consumed(core, other) == [(offset, 0) for offset in range(1, WINDOW + 2)]
+
+
+def test_what_is_taken_for_another_queue_does_not_count_as_not_sent() -> None:
+    """A handle means another queue before all of the first one has come back."""
+    core = NacksDriver()
+    core.change(declare("dead"), bind("dead", "dead"))
+    declared(core, "a", max_deliveries=1)
+    core.change(declare("b", "noise"), bind("a", "k"), bind("noise", "n"), publish("k", b"1"), publish("k", b"2"))
+    core.change(bind("b", "k", start=wire.START_EARLIEST))
+    session = core.session()
+    core.attach(session, "a", 1)
+    core.pump()
+    taken = core.dispatcher.take(session, 1)
+    core.dispatcher.sent(session, taken.cost_bytes)
+    assert [one.low for one in taken.deliveries] == [1]
+    core.attach(session, "noise", 9)
+    core.change_all(publish("n", b"x") for _ in range(100))
+    core.pump()
+    core.dispatcher._pump._next_kind = 0
+    core.attach(session, "b", 1)
+    core.pump()
+    core.settle()
+    core.dispatcher.detach(session, 1)
+    core.settle()
+    other, dead = core.session(), core.session()
+    core.attach(other, "a", 1)
+    assert core.times(other) == [(2, 0)]
+    core.attach(dead, "dead", 1)
+    assert len(core.take(dead)) == 1
