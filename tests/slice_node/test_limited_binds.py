@@ -127,7 +127,7 @@ def test_the_record_says_it_to_every_node_alike() -> None:
     written = decode_change(item.payload)[1]
     assert check_change(written).operations == parse_change(data).operations
     outcomes = [core.record(Kind.CHANGE, item.payload).outcome for core in (leader, follower)]
-    assert outcomes[0] == outcomes[1] is not None
+    assert outcomes[0] is not None and outcomes[0] == outcomes[1]
     assert refused(wire.Outcome.FromString(outcomes[0])) == [[], [0]]
     with pytest.raises(Malformed, match="limited_binds"):
         parse_change(written)

@@ -7,7 +7,6 @@ import pytest
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch import timeouts
 from shoal_slice_node.core.dispatch.not_sent import Found, NotSent
-from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
 from shoal_slice_node.core.dispatch.served import serve, silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import ACKED_PER_STEP, PUMP_TURN_HANDLES
@@ -345,39 +344,6 @@ def test_a_nack_looks_at_no_more_of_what_was_not_sent_than_it_names(
     core.pump()
     taken = core.take(session)
     assert sorted(offset for _, offset, _ in taken) == list(range(1, 401)), "all of it comes, once"
-
-
-def test_parcels_of_a_key_are_found_by_their_offsets() -> None:
-    listed, waiting = NotSent(), dict[Slot, Parcel]()
-
-    def wait(key_id: bytes, first: int, to: int, count: int = 0, live: bool = False) -> None:
-        slot = (key_id, first, to, 0, 0, count)
-        waiting[slot] = Parcel(b"k", first, first, to, b"x", 0, 0, len(waiting) + 1, is_live=live)
-
-    def found(key_id: bytes, first: int, to: int) -> list[tuple[int, int]]:
-        listed.list_new(waiting)
-        return [(parcel.low, parcel.to) for _, parcel in listed.between(key_id, first, to)[0]]
-
-    assert found(b"a", 0, 100) == []
-    for first in (20, 5, 6, 30):
-        wait(b"a", first, first + 1)
-    wait(b"b", 6, 7)
-    wait(b"a", 6, 7, 9, live=True)
-    assert found(b"a", 0, 100) == [(5, 6), (6, 7), (20, 21), (30, 31)]
-    wait(b"a", 8, 19)
-    wait(b"a", 6, 7, 1)
-    assert found(b"a", 6, 7) == [(6, 7), (6, 7)] and found(b"a", 7, 8) == []
-    assert found(b"a", 18, 21) == [(8, 19), (20, 21)]
-    for slot in [slot for slot in waiting if slot[1] == 6]:
-        del waiting[slot]
-        listed.leaves(slot, is_last=False)
-    assert found(b"a", 0, 21) == [(5, 6), (8, 19), (20, 21)] and found(b"b", 0, 100) == []
-    for slot in list(waiting):
-        del waiting[slot]
-        listed.leaves(slot, not waiting)
-    assert found(b"a", 0, 100) == []
-    wait(b"a", 3, 4)
-    assert found(b"a", 0, 100) == [(3, 4)], "numbers begin anew in this test only"
 
 
 def test_what_many_handles_of_a_session_were_not_sent_is_listed_in_turns(core: NacksDriver) -> None:

@@ -1,0 +1,50 @@
+"""Parcels that were not sent are found by key and offset."""
+
+from __future__ import annotations
+
+from shoal_slice_node.core.dispatch.not_sent import NotSent
+from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
+
+
+def test_parcels_of_a_key_are_found_by_their_offsets() -> None:
+    listed, waiting = NotSent(), dict[Slot, Parcel]()
+
+    def wait(key_id: bytes, first: int, to: int, count: int = 0, live: bool = False) -> None:
+        slot = (key_id, first, to, 0, 0, count)
+        waiting[slot] = Parcel(b"k", first, first, to, b"x", 0, 0, len(waiting) + 1, is_live=live)
+
+    def found(key_id: bytes, first: int, to: int) -> list[tuple[int, int]]:
+        listed.list_new(waiting)
+        return [(parcel.low, parcel.to) for _, parcel in listed.between(key_id, first, to)[0]]
+
+    assert found(b"a", 0, 100) == []
+    for first in (20, 5, 6, 30):
+        wait(b"a", first, first + 1)
+    wait(b"b", 6, 7)
+    wait(b"a", 6, 7, 9, live=True)
+    assert found(b"a", 0, 100) == [(5, 6), (6, 7), (20, 21), (30, 31)]
+    wait(b"a", 8, 19)
+    wait(b"a", 6, 7, 1)
+    assert found(b"a", 6, 7) == [(6, 7), (6, 7)] and found(b"a", 7, 8) == []
+    assert found(b"a", 18, 21) == [(8, 19), (20, 21)]
+    for slot in [slot for slot in waiting if slot[1] == 6]:
+        del waiting[slot]
+        listed.leaves(slot, is_last=False)
+    assert found(b"a", 0, 21) == [(5, 6), (8, 19), (20, 21)] and found(b"b", 0, 100) == []
+    for slot in list(waiting):
+        del waiting[slot]
+        listed.leaves(slot, not waiting)
+    assert found(b"a", 0, 100) == []
+    wait(b"a", 3, 4)
+    assert found(b"a", 0, 100) == [(3, 4)], "numbers begin anew in this test only"
+
+
+def test_what_a_closed_session_left_behind_is_listed_in_steps() -> None:
+    listed = NotSent()
+    waiting = {(b"k", n, n + 1, 0, 0, 0): Parcel(b"k", n, n, n + 1, b"x", 0, 0, n) for n in range(1, 11)}
+    listed.list_new(dict(list(waiting.items())[:4]))
+    listed.close(waiting)
+    assert listed.left == 10 and listed.between(b"k", 0, 100) == ([], 0)
+    assert [listed.list_left_behind(4) for _ in range(4)] == [True, True, False, False]
+    assert [parcel.low for _, parcel in listed.between(b"k", 0, 100)[0]] == list(range(1, 11))
+    assert all(parcel.chunk == b"" for parcel in waiting.values())
