@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from shoal.broker import Broker
 from shoal.core.merging import living_parts
-from shoal.core.refusals import connection_cut, no_such_queue
+from shoal.core.refusals import connection_closed, connection_cut, no_such_queue
 from shoal.describing import Described, Describing, is_too_large
 from shoal.gaps import OnGap, tell_gap
 from shoal.limits import (
@@ -91,6 +91,8 @@ class Leases:
             )
         deadline = min(self._connection.deadline(deadline_s), self._connection.deadline(LEASE_LOOK_S))
         names = self._routing.map.current.slices
+        if self._routing.closed:
+            raise connection_closed()
         describe = self._describing_for(asked).describe
         answers = await asyncio.gather(*(describe(name, asked, deadline) for name in names))
         return [
