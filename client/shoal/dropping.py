@@ -173,13 +173,13 @@ class Dropping:
         failed: _Errors = {}
         slices = self._routing.map.current.slices
         for some in pieces(queues, HOME_QUESTION_QUEUES_MAX):
-            found = await asyncio.gather(*(self._parts_at(name, some, deadline) for name in slices))
+            found = await asyncio.gather(*(self._routing.describing.describe(name, some, deadline) for name in slices))
             for number, queue in enumerate(some):
-                errors = [one for one in found if isinstance(one, ShoalError)]
+                parts: dict[str, Any] = {name: part[number] for name, part in zip(slices, found, strict=True)}
+                errors = [one for one in parts.values() if isinstance(one, ShoalError)]
                 if errors:
                     failed[queue] = errors[0]
                     continue
-                parts = {name: part[number] for name, part in zip(slices, found, strict=True)}
                 home = parts[self._homes.home_of(queue)]
                 if not home.exists:
                     continue  # The home says so once more.
@@ -193,14 +193,6 @@ class Dropping:
                 if error is not None:
                     failed[queue] = error
         return lives, failed
-
-    async def _parts_at(self, slice_name: str, queues: Sequence[bytes], deadline: float) -> Any:
-        """Returns the queues' descriptions, or an error."""
-        try:
-            answer = await self._routing.session(slice_name).ask(wire.Describe(queues=queues), deadline)
-        except ShoalError as error:
-            return error
-        return answer.description.queues
 
 
 def _is_of_another_life(answer: object) -> bool:

@@ -78,21 +78,19 @@ class Homes:
     async def _ask_some(self, home: str, asking: Sequence[Asking]) -> None:
         queues = list(dict.fromkeys(queue for queue, _, _ in asking))
         try:
-            session = self._routing.session(home)
             deadline = max(deadline for _, deadline, _ in asking)
-            answer = await session.ask(wire.Describe(queues=queues), deadline)
-        except ShoalError as error:
-            for _, _, future in asking:
-                fail_waiter(future, error)
-            return
+            answers = await self._routing.describing.describe(home, queues, deadline)
         except asyncio.CancelledError:  # The connection closes.
             for _, _, future in asking:
                 fail_waiter(future, connection_cut())
             raise
-        found = {queue: life_in(one) for queue, one in zip(queues, answer.description.queues, strict=True)}
+        found = dict(zip(queues, answers, strict=True))
         for queue, _, future in asking:
-            if not future.done():
-                future.set_result(found[queue])
+            one = found[queue]
+            if isinstance(one, ShoalError):
+                fail_waiter(future, one)
+            elif not future.done():
+                future.set_result(life_in(one))
 
 
 def life_in(description: wire.QueueDescription) -> Life | None:

@@ -7,14 +7,22 @@ not acked when the lease ends, it is given again. Not here: pulling for a connec
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from shoal.broker import Broker
 from shoal.core.merging import living_parts
-from shoal.core.refusals import connection_cut, no_such_queue
+from shoal.core.refusals import connection_closed, connection_cut, no_such_queue
+from shoal.describing import Described, Describing, is_too_large
 from shoal.gaps import OnGap, tell_gap
-from shoal.limits import LEASE_BACKLOGS_MAX, LEASE_LOOK_S, LEASE_REGROUP_S, PULL_BYTES_MAX
+from shoal.limits import (
+    LEASE_BACKLOGS_MAX,
+    LEASE_LOOK_S,
+    LEASE_REGROUP_S,
+    LONG_QUESTION_BINDINGS,
+    PULL_BYTES_MAX,
+    QUEUE_SIZES_MAX,
+)
 from shoal.messages import NO_PART, Delivery, Done, Message, PartLife
 from shoal.telling import check_callback
 from shoal.transport.base import Method, Request, Response
@@ -27,6 +35,7 @@ from shoal_contract.errors import (
     NoSuchQueue,
     OutcomeUnknown,
     OutOfRange,
+    ResourceExhausted,
     ShoalError,
     TooLarge,
     Unavailable,
@@ -44,9 +53,11 @@ class Backlog(NamedTuple):
     """The number of messages in the backlog."""
     slices: tuple[str, ...]
     silent: tuple[str, ...]
-    """Slices that did not answer in time; their part of the backlog is not counted."""
+    """Slices that did not answer in time, or had no room; their part of the backlog is not counted."""
     parts: tuple[str, ...] = ()
     """The slices that have a part of the queue, with some of the backlog or none."""
+    refused: tuple[str, ...] = ()
+    """Slices whose part of the queue is too large for them to count: it may have some of the backlog."""
 
 
 class Leases:
@@ -56,9 +67,17 @@ class Leases:
         self._connection = broker.connection
         self._routing = self._connection.routing
         self._calls = self._connection.calls
+        self._bindings: dict[bytes, int] = {}
+        """Queue -> its bindings when it was asked for last; at most QUEUE_SIZES_MAX."""
+
+    def bindings_of(self, queue: Name) -> int | None:
+        """Returns about how many bindings a queue had when it was last pulled, or its backlog asked for, through this
+        object: what such a question costs slices. None: not known."""
+        return self._bindings.get(encode_name(queue, "queue"))
 
     async def backlogs(self, queues: Sequence[Name], *, deadline_s: float | None = None) -> list[Backlog]:
-        """Returns the backlogs of at most 1,000 different queues, in order, with one question to each slice.
+        """Returns the backlogs of at most 1,000 different queues, in order, with one question to each slice; with more
+        where a slice refuses to count so many bindings at a time.
 
         If a queue's home answers, it decides whether the queue exists, and what counts. Raises TooLarge, InvalidName.
         """
@@ -70,27 +89,61 @@ class Leases:
                 limit=LEASE_BACKLOGS_MAX,
                 value=len(asked),
             )
-        question = wire.Describe(queues=asked)
         deadline = min(self._connection.deadline(deadline_s), self._connection.deadline(LEASE_LOOK_S))
         names = self._routing.map.current.slices
-        answers = dict(
-            zip(names, await asyncio.gather(*(self._look(name, question, deadline) for name in names)), strict=True)
-        )
-        silent = tuple(name for name, answer in answers.items() if answer is None)
+        if self._routing.closed:
+            raise connection_closed()
+        describe = self._describing_for(asked).describe
+        answers = await asyncio.gather(*(describe(name, asked, deadline) for name in names))
         return [
-            self._backlog(queue, {name: answer[at] for name, answer in answers.items() if answer is not None}, silent)
+            self._backlog(queue, {name: answer[at] for name, answer in zip(names, answers, strict=True)})
             for at, queue in enumerate(asked)
         ]
 
-    def _backlog(self, queue: bytes, parts: dict[str, wire.QueueDescription], silent: tuple[str, ...]) -> Backlog:
+    def _backlog(self, queue: bytes, answers: Mapping[str, Described]) -> Backlog:
+        parts: dict[str, wire.QueueDescription] = {}
+        silent: list[str] = []
+        refused: list[str] = []
+        bindings = 0
+        for name, answer in answers.items():
+            if not isinstance(answer, ShoalError):
+                parts[name] = answer
+                bindings += answer.binding_count
+            elif is_too_large(answer):
+                refused.append(name)
+                bindings += answer.value
+            elif isinstance(answer, OutcomeUnknown | MapOrLeaderChanged | ResourceExhausted):
+                silent.append(name)
+            else:
+                raise answer
+        if silent:
+            bindings = max(bindings, self._bindings.get(queue, 0))
+        if len(silent) < len(answers):
+            self._note_bindings(queue, bindings, bool(silent))
         home = parts.get(self._routing.map.current.owner_of(direct_key(queue)))
         if home is not None:
             living = living_parts(list(parts.values()), home)
             parts = {name: part for name, part in parts.items() if part in living}
         holding = tuple(name for name, part in parts.items() if part.messages)
-        exists = any(part.exists for part in parts.values())
+        exists = bool(refused) or any(part.exists for part in parts.values())
         here = tuple(name for name, part in parts.items() if part.exists)
-        return Backlog(exists, sum(part.messages for part in parts.values()), holding, silent, here)
+        messages = sum(part.messages for part in parts.values())
+        return Backlog(exists, messages, holding, tuple(silent), here, tuple(refused))
+
+    def _describing_for(self, queues: Sequence[bytes]) -> Describing:
+        bindings = [self._bindings.get(queue) for queue in queues]
+        if any(count is not None and count > LONG_QUESTION_BINDINGS for count in bindings):
+            return self._routing.describing_long
+        return self._routing.describing_unknown if None in bindings else self._routing.describing
+
+    def _note_bindings(self, queue: bytes, bindings: int, more: bool) -> None:
+        """Remembers a queue's size. `more`: silent slices may have bindings of it, too; a queue that has none at all is
+        not remembered."""
+        self._bindings.pop(queue, None)
+        if bindings or more:
+            self._bindings[queue] = bindings
+        if len(self._bindings) > QUEUE_SIZES_MAX:
+            self._bindings.pop(next(iter(self._bindings)))
 
     async def pull(
         self,
@@ -121,7 +174,7 @@ class Leases:
         found: list[Message] = []
         size_bytes = 0
         others = [] if on_gap is None else [name for name in backlog.parts if name not in backlog.slices]
-        for slice_name in (*backlog.slices, *others):
+        for slice_name in (*backlog.slices, *backlog.refused, *others):
             left, left_bytes = messages - len(found), bytes_max - size_bytes
             if left <= 0 or left_bytes <= 0:
                 break
@@ -189,16 +242,6 @@ class Leases:
             left = [ack for again in results for ack in again]
             if left and self._calls.closed:
                 raise connection_cut()
-
-    async def _look(
-        self, slice_name: str, question: wire.Describe, deadline: float
-    ) -> Sequence[wire.QueueDescription] | None:
-        """Returns a slice's answer; None if it came too late. One slice that is down does not hold up the others."""
-        session = self._routing.session(slice_name)
-        try:
-            return (await session.ask(question, deadline)).description.queues
-        except (OutcomeUnknown, MapOrLeaderChanged):
-            return None
 
     async def _settle_at(
         self, acks: Sequence[wire.Ack], method: Method[Request, Response], request: Request, deadline: float

@@ -229,6 +229,26 @@ KNOWN_QUEUE_AGE_S: Final = 10.0
 HOME_QUESTION_QUEUES_MAX: Final = 1_000
 """The number of queues in one question to a home: what a slice takes in one Describe."""
 
+DESCRIBE_QUEUES_MAX: Final = 1_000
+"""The number of queues in one Describe: what a slice takes in one."""
+
+DESCRIBE_SIZES_KEPT_S: Final = 60.0
+"""How long it is remembered how many queues a slice describes together, in seconds. Then larger questions are tried
+once more: a refusal costs a slice a look at the queues' rows."""
+
+DESCRIBE_SIZES_MAX: Final = 20_000
+"""The number of queues of one slice of which that is remembered: 100 bytes each. Above it all is forgotten."""
+
+LONG_QUESTION_BINDINGS: Final = 500
+"""The bindings of a queue above which its backlog is asked for on a session of its own: a slice takes about 5 us for
+each binding, and short questions need not wait for long ones. Those about queues of unknown size have one, too."""
+
+QUEUE_SIZES_MAX: Final = 20_000
+"""The number of queues whose bindings are remembered for that: up to 400 bytes each."""
+
+DESCRIBE_TOLD_S: Final = 60.0
+"""How long the log is not told again that a slice refuses to describe queues, in seconds."""
+
 PULL_PATIENCE_S: Final = 1.0
 """How long a pull waits for one slice, in seconds, before it asks the next, or returns what the others gave."""
 
@@ -271,5 +291,6 @@ assert CHUNK_BYTES_MAX + REQUEST_OVERHEAD_BYTES <= UNANSWERED_BYTES_MAX
 assert PULL_BYTES_MAX * 2 <= FRAME_BYTES_MAX
 assert ATTACH_QUEUES_MAX * 270 <= REQUEST_BYTES_MAX
 assert ACK_HANDLES_MAX * 5 < ACK_BYTES_MAX
+assert HOME_QUESTION_QUEUES_MAX <= DESCRIBE_QUEUES_MAX and LEASE_BACKLOGS_MAX <= DESCRIBE_QUEUES_MAX
 assert SESSION_END_S < CLOSE_S
 assert WINDOW_LOOK_S <= WINDOW_FULL_S < WINDOW_TOLD_S

@@ -11,11 +11,11 @@ from typing import NamedTuple
 
 from shoal.broker import Broker
 from shoal.core.requests import DropRequest
+from shoal.describing import is_too_large
 from shoal.homes import life_in
 from shoal.transport.methods import LIST_QUEUES
 from shoal_contract.errors import NoSuchQueue, ShoalError
 from shoal_contract.names import direct_key
-from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.admin_pb2 import ListQueuesRequest
 
 
@@ -63,11 +63,19 @@ class Parts:
         return list(answer.queues), answer.next
 
     async def look(self, slice_name: str, queues: Sequence[bytes], *, deadline_s: float) -> list[Part]:
-        """Returns the parts of these queues that a slice has now; at most 1,000 queues."""
-        session = self._routing.session(slice_name)
-        answer = await session.ask(wire.Describe(queues=queues), self._connection.deadline(deadline_s))
-        lives = zip(queues, map(life_in, answer.description.queues), strict=True)
-        return [Part(slice_name, queue, life.incarnation) for queue, life in lives if life is not None]
+        """Returns the parts of these queues that a slice has now; at most 1,000 queues. A part that is too large to be
+        described is left out: the log tells."""
+        deadline = self._connection.deadline(deadline_s)
+        parts: list[Part] = []
+        for queue, one in zip(
+            queues, await self._routing.describing.describe(slice_name, queues, deadline), strict=True
+        ):
+            if isinstance(one, ShoalError):
+                if not is_too_large(one):
+                    raise one
+            elif (life := life_in(one)) is not None:
+                parts.append(Part(slice_name, queue, life.incarnation))
+        return parts
 
     async def at_homes(self, queues: Sequence[bytes], *, deadline_s: float) -> dict[bytes, int | None]:
         """Returns the incarnation that each queue's home knows now; 0 if it knows none, None if there is no queue."""

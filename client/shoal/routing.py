@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
+from functools import partial
 from random import random
 from typing import Any
 
@@ -20,6 +21,7 @@ from shoal.core.publish_requests import PublishRequest
 from shoal.core.refusals import connection_closed
 from shoal.core.requests import DropsRequest, QueueRequest, Request
 from shoal.deadlines import Deadlines
+from shoal.describing import Describing
 from shoal.limits import EXPIRE_EVERY_S
 from shoal.map_watch import MapWatch
 from shoal.slice_session import SliceSession
@@ -42,8 +44,14 @@ class Routing:
         self.deadlines = Deadlines()
         self._transport = transport
         self._tasks = tasks
-        self._sessions: dict[str, SliceSession] = {}
-        """Slice -> its session: as many as the map ever had slices."""
+        self._sessions: dict[tuple[str, str], SliceSession] = {}
+        """Slice and use -> its session: three times as many, at most, as the map ever had slices."""
+        self.describing = Describing(self.session)
+        """Asks slices about many queues."""
+        self.describing_unknown = Describing(partial(self.session, what="questions"))
+        self.describing_long = Describing(partial(self.session, what="long questions"))
+        """Do the same where answers may take long, or do, on sessions of their own: a slice does a session's work in
+        order, so other questions would wait."""
         self._held = Held(lambda key: partition_of(key, map_watch.current.partition_map.partitions))
         self._hold = asyncio.Event()
         self._closed = self._closing = False
@@ -77,15 +85,21 @@ class Routing:
         if self._closing or self._closed:
             raise connection_closed()
 
-    def session(self, slice_name: str) -> SliceSession:
-        """Returns the session to a slice. Opens it when first asked for. Raises Unavailable once the connection is
-        closed."""
+    def session(self, slice_name: str, what: str = "requests") -> SliceSession:
+        """Returns the session to a slice for one use. Opens it when first asked for. Raises Unavailable once the
+        connection is closed."""
         if self._closed:
             raise connection_closed()
-        session = self._sessions.get(slice_name)
+        session = self._sessions.get((slice_name, what))
         if session is None:
-            session = self._sessions[slice_name] = SliceSession(
-                slice_name, self.map, self.deadlines, self._transport, self.telling, reroute=self._refused
+            session = self._sessions[slice_name, what] = SliceSession(
+                slice_name,
+                self.map,
+                self.deadlines,
+                self._transport,
+                self.telling,
+                what=what,
+                reroute=self._refused,
             )
         return session
 

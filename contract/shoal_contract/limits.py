@@ -37,6 +37,10 @@ IMPORT_OPERATIONS_MAX: Final = 1_000
 RUN_BYTES: Final = 16
 """The bytes of an import run's id, which is random, as a producer's is."""
 
+DESCRIBE_BINDINGS_SUBJECT: Final = "bindings per describe"
+"""The subject of a ResourceExhausted that refuses a Describe because of the bindings of all its queues together: fewer
+queues may be described. The client library asks so."""
+
 LOCATE_KEYS_MAX: Final = 10_000
 """The number of keys in one Locate."""
 

@@ -249,7 +249,10 @@ class FakeSlice:
             taken = list(self.state.take(pull.queue, session, pull.messages_max, pull.peek, pull.bytes_max))
             answer.pulled.deliveries.extend(_delivery(given, []) for given in taken)
         elif kind == "describe":
-            answer.description.CopyFrom(self.state.describe(request.describe))
+            try:
+                answer.description.CopyFrom(self.state.describe(request.describe))
+            except ShoalError as refused_describe:
+                answer.error.CopyFrom(refused_describe.to_wire())
         return answer
 
     def _attach(self, session: FakeSession, attach: wire.Attach, answer: wire.Attached) -> None:

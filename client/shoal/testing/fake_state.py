@@ -17,9 +17,10 @@ from typing import Any
 from shoal.testing.fake_dead_letters import copy_of
 from shoal.testing.fake_farewells import FakeFarewells
 from shoal.testing.fake_queues import FakeQueues
+from shoal.testing.limits import DESCRIBE_BINDINGS_MAX
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import Conflict, NotOwner, OutOfRange, ResourceExhausted, ShoalError, Unroutable
-from shoal_contract.limits import FIRST_OFFSET
+from shoal_contract.limits import DESCRIBE_BINDINGS_SUBJECT, FIRST_OFFSET
 from shoal_contract.names import DIRECT_PREFIX, direct_key, encode_name, show
 from shoal_contract.options import PLAIN, KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
@@ -88,6 +89,8 @@ class FakeState:
         """What waits for its time: Unix time in milliseconds, key, chunk, time to live in milliseconds."""
         self.applied = 0
         """The number of changes applied; repeats are not."""
+        self.describe_bindings_max = DESCRIBE_BINDINGS_MAX
+        """The bindings of all queues of one Describe, above which it is refused."""
         self._takes = 0
         self.note_given: Callable[[bytes, bytes, int, int, object, int], None] = lambda *given: None
         """Called for messages that are given: queue, key, first <= offset < end, session, and how often by now."""
@@ -530,9 +533,18 @@ class FakeState:
         )
 
     def describe(self, question: wire.Describe) -> wire.Description:
-        """Describes queues and keys."""
+        """Describes queues and keys. Raises ResourceExhausted."""
+        queues = [self._describe_queue(queue) for queue in question.queues]
+        bindings = sum(queue.binding_count for queue in queues)
+        if bindings > self.describe_bindings_max:
+            raise ResourceExhausted(
+                f"the queues of one describe have {bindings} bindings; the limit is {self.describe_bindings_max}",
+                subject=DESCRIBE_BINDINGS_SUBJECT,
+                limit=self.describe_bindings_max,
+                value=bindings,
+            )
         return wire.Description(
-            queues=[self._describe_queue(queue) for queue in question.queues],
+            queues=queues,
             keys=[self._describe_key(key) for key in question.keys],
         )
 

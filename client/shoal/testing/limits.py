@@ -23,5 +23,8 @@ STOP_S: Final = 60.0
 LINES_KEPT_MAX: Final = 200
 """The last lines of a local cluster's output, which are told if it does not start."""
 
+DESCRIBE_BINDINGS_MAX: Final = 200_000
+"""The bindings of all queues of one Describe, as at a real slice."""
+
 HOPS_MAX: Final = 2
 """Dead-letter keys that one message may come to, as at a real slice."""

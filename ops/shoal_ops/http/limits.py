@@ -2,6 +2,7 @@
 
 from typing import Final
 
+from shoal.limits import LONG_QUESTION_BINDINGS
 from shoal_contract.limits import (
     CHUNK_BYTES_MAX,
     CHUNK_MESSAGES_MAX,
@@ -176,7 +177,23 @@ UTF-8."""
 LOOK_EVERY_S_MIN: Final = 0.03
 LOOK_EVERY_S_MAX: Final = 1.0
 LOOK_SHARE: Final = 0.1
-"""The backlogs of all waiting queues are asked for together, with such pauses that asking takes a tenth of the time."""
+"""Backlogs of waiting queues are asked for together, with such pauses that asking takes a tenth of the time. A pause
+is at most LOOK_EVERY_S_MAX seconds, or as long as it must be for the shares below."""
+
+LOOK_BINDINGS_SMALL: Final = LONG_QUESTION_BINDINGS
+LOOK_BINDINGS_MEDIUM: Final = 10_000
+"""Queues of up to so many bindings are asked for together, and apart from larger ones: a slice takes about 5 us for a
+binding, so large queues would hold up the pulls of all others. The library asks for these on sessions of their own."""
+
+LOOK_QUEUES_MEDIUM: Final = 10
+LOOK_QUEUES_LARGE: Final = 1
+"""Queues of these sizes that are asked for at a time, in turn: half of what one question to a slice may cost. Of
+unknown ones as many as of large ones."""
+
+LOOK_SHARE_MAX: Final = 0.4
+LOOK_SHARE_MAX_LARGER: Final = 0.2
+"""The most of the time in which small queues are asked for, and medium, large and unknown ones each: not more than one
+question to a slice at any time, over a while, however many bindings the waiting queues have."""
 
 RETRY_S: Final = 1.0
 """The seconds after which a queue is pulled again while its whole backlog is given out: a lease may have ended."""
@@ -242,6 +259,7 @@ assert WAITING_PULLS_MAX < REQUESTS_MAX
 assert REQUESTS_MAX + STREAMS_MAX + WATCHES_MAX + REFUSALS_HELD_MAX < CONNECTIONS_MAX
 assert PULL_BYTES_CROWDED < PULL_BYTES_MAX
 assert AUTO_ACK_HOLD_S < HEARTBEAT_S < STALL_S
+assert LOOK_SHARE <= LOOK_SHARE_MAX_LARGER <= LOOK_SHARE_MAX and LOOK_SHARE_MAX + 3 * LOOK_SHARE_MAX_LARGER <= 1
 
 DIGITS_MAX: Final = 640
 """The digits of a number in JSON: the fewest that Python lets one set. 960 numbers of 4,299 digits took 0.2 s."""

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 
 from shoal_contract.errors import ResourceExhausted
+from shoal_contract.limits import DESCRIBE_BINDINGS_SUBJECT
 from shoal_contract.options import DURABLE, PLAIN
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.backlog import LogMeasure
@@ -99,7 +100,7 @@ def _check_bindings(bindings: int) -> None:
         raise ResourceExhausted(
             f"the queues of one describe have at least {bindings} bindings here, {DESCRIBE_RANGES_PER_BINDING} done"
             f" ranges counted as one; the limit is {DESCRIBE_BINDINGS_MAX}: ask for fewer queues at a time",
-            subject="bindings per describe",
+            subject=DESCRIBE_BINDINGS_SUBJECT,
             limit=DESCRIBE_BINDINGS_MAX,
             value=bindings,
         )
