@@ -137,6 +137,8 @@ class FaultyFiles:
 
     def read(self, path: Path) -> bytes:
         self._check_open("read")
+        if path not in self._seen:
+            raise FileNotFoundError(path)
         return bytes(self._seen[path].seen)
 
     def create(self, path: Path) -> File:
@@ -167,6 +169,8 @@ class FaultyFiles:
         self._change(lambda names: names.__setitem__(to, node))
 
     def remove(self, path: Path) -> None:
+        if path not in self._seen:
+            raise FileNotFoundError(path)
         self._change(lambda names: names.pop(path))
 
     def sync_folder(self, folder: Path) -> None:

@@ -1,4 +1,8 @@
-"""Archives journal segments that are no longer needed, then releases them. A failing archive costs disk, never records.
+"""Archives journal segments, the oldest first, and releases those that nothing needs. A failing archive costs disk,
+never records.
+
+The archive never gets a segment before it has all older ones. What it lacks is found by a look at it: nothing that a
+restart forgets decides it. This process only remembers how far it has looked, so that it looks at each segment once.
 
 Belongs here: order, retries, figures. Not here: archiving one segment (storage/archive), which segments are released
 when (checkpoints).
@@ -14,11 +18,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import NamedTuple, TypeVar, cast
 
 from shoal_contract.errors import ResourceExhausted, Unavailable
 from shoal_slice_node.adapters.commit_loop import JournalThread
-from shoal_slice_node.adapters.limits import ARCHIVE_RETRY_MS
+from shoal_slice_node.adapters.limits import ARCHIVE_RETRY_MS, ARCHIVE_TURN_SEGMENTS
 from shoal_slice_node.storage.archive import Archive
 from shoal_slice_node.storage.journal_files import Journal
 
@@ -28,14 +32,23 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class ArchiveFigures:
-    """Holds the archive's figures. `archived`: segments archived since the start. `waiting`: closed segments that the
-    journal keeps for the archive. `failures`: failed attempts since the start. `problem`: why the last attempt failed;
-    "" if it succeeded."""
+    """Holds the archive's figures. `archived`: segments archived since the start. `waiting`: segments that the archive
+    is to take, or to be looked for in it, now. `failures`: failed attempts since the start. `problem`: why the last
+    attempt failed; "" if it succeeded."""
 
     archived: int = 0
     waiting: int = 0
     failures: int = 0
     problem: str = ""
+
+
+class _Due(NamedTuple):
+    """Names a segment that the archive is to take, or that may be released. `sound_bytes`: of one that the journal
+    sealed and would write on in after a crash, since no record follows it; None: nothing is written to it again."""
+
+    path: Path
+    end_lsn: int
+    sound_bytes: int | None = None
 
 
 class Archiving:
@@ -55,8 +68,10 @@ class Archiving:
         self._below_lsn = 0
         self._lacking = ""
         """What the journal's disk, or the process, lacked at the last attempt; "": nothing."""
-        self._refused: tuple[Path, int] | None = None
-        """A segment that was closed by its age, with its sound bytes, which the archive did not take."""
+        self._archived_lsn = 0
+        """The archive has every segment of the journal that ends at this LSN or below; 0: it was not looked at."""
+        self._sealed: _Due | None = None
+        """The segment that was sealed last. A start writes on in it, unless a record follows it."""
         self._wake = asyncio.Event()
 
     @property
@@ -88,7 +103,7 @@ class Archiving:
     async def _attempt(self) -> bool:
         """Archives and releases what can be. Returns False if something has to be tried again. Raises Corrupt."""
         try:
-            done = await self._turn() and await self._seal_by_age()
+            done = await self._turn() and (not await self._seal_by_age() or await self._turn())
         except ResourceExhausted as error:
             if error.message != self._lacking:
                 _log.warning(
@@ -102,51 +117,68 @@ class Archiving:
         return done
 
     async def _seal_by_age(self) -> bool:
-        """Closes and archives the segment that is being written, if it is old enough. The journal keeps the segment
-        until its records are checkpointed. Returns False if the archive did not take it, nor the one before."""
-        if self._refused is not None and not await self._put_sealed(*self._refused):
-            return False
+        """Closes the segment that is being written, if it is old enough, and returns whether it was. Called when the
+        archive has all before it. The journal keeps the segment until its records are checkpointed."""
         if not self._every_s or time.monotonic() - self._sealed_s < self._every_s:
-            return True
-        sealed = await self._journal_says(self._journal.seal)
-        if sealed is not None and not await self._put_sealed(*sealed):
             return False
+        await self._journal_says(self._seal)
         self._sealed_s = time.monotonic()
         return True
 
-    async def _put_sealed(self, path: Path, sound_bytes: int) -> bool:
-        archived = await self._archived(partial(self._archive.put, path, sound_bytes))
-        self._refused = None if archived else (path, sound_bytes)
-        return archived
+    def _seal(self) -> None:
+        sealed = self._journal.seal()
+        if sealed is not None:
+            self._sealed = _Due(sealed[0], self._journal.next_lsn, sealed[1])
 
     async def finish(self, checkpoint_lsn: int) -> None:
         """Archives and releases what is checkpointed; also the last segment if all of it is checkpointed. Called after
         `run` was cancelled, when nothing more is appended. What cannot be archived stays in the journal."""
         self._below_lsn = checkpoint_lsn + 1
         if await self._turn() and self._journal.next_lsn == self._below_lsn:
-            sealed = await self._journal_says(self._journal.seal)
-            if sealed is not None:
-                path, sound_bytes = sealed
-                if await self._archived(lambda: self._archive.put(path, sound_bytes)):
-                    await self._journal_says(lambda: self._journal.release(self._below_lsn))
+            await self._journal_says(self._seal)
+            if await self._turn() and self._archived_lsn == self._below_lsn:
+                await self._journal_says(lambda: self._journal.release(self._below_lsn))
         await asyncio.to_thread(self._thread.shutdown)
 
     async def _turn(self) -> bool:
-        """Archives and releases the closed segments. Returns False if the archive did not take one of them."""
-        closed = await self._journal_says(lambda: self._journal.closed(self._below_lsn))
-        self.figures = replace(self.figures, waiting=len(closed))
-        for number, (segment, end_lsn) in enumerate(closed, 1):
-            if not await self._archived(partial(self._archive.put, segment.path)):
-                return False
-            if self._refused is not None and self._refused[0] == segment.path:
-                self._refused = None
-            await self._journal_says(partial(self._journal.release, end_lsn))
-            self.figures = replace(self.figures, waiting=len(closed) - number)
-        return True
+        """Archives what the archive lacks, and releases what nothing needs, until nothing is due. Returns False if the
+        archive did not take a segment: no later one is tried then."""
+        while True:
+            below_lsn = self._below_lsn
+            due = await self._journal_says(partial(self._due, below_lsn, self._archived_lsn))
+            self.figures = replace(self.figures, waiting=len(due))
+            if not due:
+                return True
+            for number, one in enumerate(due[:ARCHIVE_TURN_SEGMENTS], 1):
+                releases = one.end_lsn <= below_lsn and one.sound_bytes is None
+                if not await self._archived(self._put(one, releases)):
+                    return False
+                self._archived_lsn = max(self._archived_lsn, one.end_lsn)
+                if releases:
+                    await self._journal_says(partial(self._journal.release, one.end_lsn))
+                self.figures = replace(self.figures, waiting=len(due) - number)
 
-    async def _archived(self, put: Callable[[], None]) -> bool:
+    def _due(self, below_lsn: int, archived_lsn: int) -> list[_Due]:
+        """Returns what is closed and may be released, then, if segments go by age, all else that is closed; then what
+        was sealed last. Runs in the journal's thread."""
+        next_lsn = self._journal.next_lsn
+        closed = self._journal.closed(next_lsn if self._every_s else below_lsn)
+        due = [_Due(segment.path, end) for segment, end in closed if end <= below_lsn or end > archived_lsn]
+        sealed = self._sealed
+        if sealed is not None and archived_lsn < sealed.end_lsn == next_lsn:
+            due.append(sealed)
+        return due
+
+    def _put(self, one: _Due, releases: bool) -> Callable[[], bool]:
+        """Returns what archives a segment. All of it is compared with the archive's before it is released; else a look
+        is enough."""
+        if one.sound_bytes is not None:
+            return partial(self._archive.put, one.path, one.sound_bytes)
+        return partial(self._archive.put if releases else self._archive.put_lacking, one.path)
+
+    async def _archived(self, put: Callable[[], bool]) -> bool:
         try:
-            await asyncio.get_running_loop().run_in_executor(self._thread, put)
+            lacked = await asyncio.get_running_loop().run_in_executor(self._thread, put)
         except (ResourceExhausted, Unavailable) as error:
             if error.message != self.figures.problem:
                 _log.warning(
@@ -158,7 +190,7 @@ class Archiving:
             return False
         if self.figures.problem:
             _log.info("the archive %s takes segments again", self._archive.folder)
-        self.figures = replace(self.figures, archived=self.figures.archived + 1, problem="")
+        self.figures = replace(self.figures, archived=self.figures.archived + lacked, problem="")
         return True
 
     async def _journal_says(self, work: Callable[[], Result]) -> Result:

@@ -435,6 +435,10 @@ CHECKPOINT_SLOW_S: Final = 60.0
 """How long a checkpoint may take, in seconds, before it is told, and changes and imports no longer wait for it: the
 checkpointer may hang. A quiet machine writes one in 1 to 2 s."""
 
+ARCHIVE_TURN_SEGMENTS: Final = 16
+"""Segments that go to the archive, or are looked for in it, until it is asked again what may be released: up to a GiB
+of copies. A journal may have thousands of segments that the archive lacks."""
+
 ARCHIVE_RETRY_MS: Final = 5_000
 """The time between attempts when the archive's volume is full or gone. Meanwhile the journal grows, serving goes on."""
 

@@ -19,13 +19,14 @@ Belongs here: archiving one segment. Not here: when, and what follows a failure 
 from __future__ import annotations
 
 import errno
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
 from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
 from shoal_slice_node.storage.files import DiskFiles, Files
 from shoal_slice_node.storage.journal_segment import used_bytes
-from shoal_slice_node.storage.limits import ARCHIVE_COPY_BYTES
+from shoal_slice_node.storage.limits import ARCHIVE_COPY_BYTES, ARCHIVE_LOOK_BYTES
 
 PARTIAL = ".partial"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -39,36 +40,59 @@ class Archive:
         self.folder = folder
         self._files = files or DiskFiles()
 
-    def put(self, path: Path, sound_bytes: int | None = None) -> None:
+    def put_lacking(self, path: Path) -> bool:
+        """Archives a closed segment, unless a look says that the archive has all of it. Returns whether it had to.
+        Reads two pages of each file if it had not. Raises the same errors as `put`."""
+        try:
+            return not self._has(path) and self._put(path, None)
+        except OSError as error:
+            raise _typed(error, self.folder) from error
+
+    def _has(self, path: Path) -> bool:
+        """Returns whether the archive's copy begins as the segment does and ends where only zeros follow."""
+        there = self._there(path)
+        if there is None:
+            return False
+        data, size, page = self._files.read(path), len(there), ARCHIVE_LOOK_BYTES
+        same = there[:page] == data[: min(page, size)] and size <= len(data)
+        return same and not data[size : size + page].strip(b"\0")
+
+    def _there(self, path: Path) -> bytes | None:
+        """Returns what the archive has of a segment; None: nothing. Lists no folder: it may be a large one."""
+        try:
+            return self._files.read(self.folder / path.name)
+        except FileNotFoundError:
+            return None
+
+    def put(self, path: Path, sound_bytes: int | None = None) -> bool:
         """Archives a closed segment, by a link where possible and where most of it is used. It is on disk in the
         archive when this returns. `sound_bytes`: copies only so many bytes, for a segment that the journal may still
-        write to.
+        write to. Returns whether the archive lacked it. What it has of it is compared as a whole.
 
         Raises ResourceExhausted (no space there), Unavailable (gone, not writable, ...): nothing has changed then.
         """
         try:
-            self._put(path, sound_bytes)
+            return self._put(path, sound_bytes)
         except OSError as error:
             raise _typed(error, self.folder) from error
 
-    def _put(self, path: Path, sound_bytes: int | None) -> None:
+    def _put(self, path: Path, sound_bytes: int | None) -> bool:
         files, to, partial = self._files, self.folder / path.name, self.folder / (path.name + PARTIAL)
         files.make_folder(self.folder)
-        names = files.names(self.folder)
-        data = files.read(path)
+        data, there = files.read(path), self._there(path)
         size = used_bytes(data) if sound_bytes is None else sound_bytes
-        if to.name in names:
-            there = files.read(to)
+        if there is not None:
             _check_same_life(data if sound_bytes is None else data[:size], there, to)
             if len(there) >= size:
                 files.sync_folder(self.folder)  # A crash may have prevented this sync before.
-                return
-        if partial.name in names:
+                return False
+        with suppress(FileNotFoundError):
             files.remove(partial)
         if sound_bytes is not None or 2 * size < len(data) or not self._linked(path, partial):
             self._copy(data, size, partial)
         files.rename(partial, to)
         files.sync_folder(self.folder)
+        return True
 
     def _linked(self, path: Path, partial: Path) -> bool:
         try:
