@@ -10,11 +10,13 @@ What is kept:
     registry         what is consumed: feeds, and which streams each key wakes
     feeds            a queue, with its streams and those that compete for it; loading makes one from the tables
     streams          a binding: what of its log is done, out, given again, next; stretches are runs of offsets
-    sessions         a client connection: its handles and what waits for it; parcels are chunks on their way
+    sessions         a client connection: its handles and what waits for it; parcels are chunks on their way, not_sent
+                     lists those that did not leave
     resets           which of a session's handles stand for another life of their queue than its client knows
     nacks_taken      which of a session's nacks were looked at before a parcel was put on its way
     new_part         what a session is told of a part that one of its queues has here
     attachment       how a session consumes a queue: its window, and what it has out
+    marks            what queues were given before they were forgotten
     shares           what all this takes of the process's memory
 Beginning and ending:
     attaching        attaches and detaches; asked_attaches and attach_room look before anything changes
@@ -34,7 +36,7 @@ Done, or back:
     undecided        what waits for its count; deciding says what becomes of it
     letters          dead letters for other slices; letter_lines are their lines, originals what they are copies of
 When nothing consumes a queue:
-    left_clock       since when; transients end then, farewells are said
+    unconsumed       which feeds these are; left_clock since when: transients end then, farewells are said
 Checks:
     served           that no binding is forgotten
 """
