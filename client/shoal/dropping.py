@@ -2,8 +2,9 @@
 
 A queue is gone once its home has dropped it: no slice is given a new part of that life (binding_calls.py asks the home
 after it made one). A drop that stops between the home and the others leaves parts. While the connection lives, slices
-that did not answer, or refused, are asked again (leftovers.py); else `shoal sweep` finds the parts, and so does
-dropping the queue again: with one life goes what is left of earlier ones.
+that did not answer, or refused, are asked again (leftovers.py), and all others where the home's answer did not come;
+else `shoal sweep` finds the parts, and so does dropping the queue again: with one life goes what is left of earlier
+ones.
 
 With conditions, all slices are asked first: a queue stays if it is used, or has a backlog, on any of them. Then its
 home drops it if the conditions hold there, in one step. Not here: what the conditions mean on one slice (slice.proto).
@@ -23,7 +24,7 @@ from shoal.homes import Homes
 from shoal.leftovers import Leftovers, Place, may_be_left, pieces
 from shoal.limits import HOME_QUESTION_QUEUES_MAX, PARTS_LEFT_MAX, PLACES_AT_ONCE_MAX
 from shoal.routing import Routing
-from shoal_contract.errors import NoSuchQueue, OutcomeUnknown, ResourceExhausted, ShoalError
+from shoal_contract.errors import Malformed, NoSuchQueue, OutcomeUnknown, ResourceExhausted, ShoalError
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -89,7 +90,11 @@ class Dropping:
             by_home: dict[str, list[bytes]] = {}
             for queue in left:
                 by_home.setdefault(self._homes.home_of(queue), []).append(queue)
-            answers = await self._ask(by_home, lives, conditions, deadline)
+            try:
+                answers = await self._ask(by_home, lives, conditions, deadline)
+            except BaseException:  # The caller stops waiting. What is under way is done all the same.
+                self._end_elsewhere_later([*dropped, *left])
+                raise
             before, left = len(left), []
             for (_, queue), answer in answers.items():
                 if isinstance(answer, ResourceExhausted) and conditions.if_empty:
@@ -102,7 +107,18 @@ class Dropping:
                     dropped[queue] = answer
             if len(left) == before:
                 break
+        self._end_elsewhere_later([queue for queue, error in failed.items() if _may_be_done(error)])
         return dropped, failed
+
+    def _others(self, queue: bytes) -> list[str]:
+        """Returns the slices that are not the queue's home."""
+        home = self._homes.home_of(queue)
+        return [name for name in self._routing.map.current.slices if name != home]
+
+    def _end_elsewhere_later(self, queues: Sequence[bytes]) -> None:
+        """Ends, in the background, the parts elsewhere of queues that their homes may have dropped; by then the homes
+        know."""
+        self._leftovers.end_later((queue, self._others(queue)) for queue in queues)
 
     async def _ask(
         self, by_slice: dict[str, list[bytes]], lives: _Lives, conditions: Conditions, deadline: float
@@ -135,9 +151,8 @@ class Dropping:
         places: dict[Place, list[bytes]] = {}
         for queue in queues:
             home = self._homes.home_of(queue)
-            others = [name for name in self._routing.map.current.slices if name != home]
-            answers[queue] = dict.fromkeys(others, _NO_ANSWER)
-            for name in others:
+            answers[queue] = dict.fromkeys(self._others(queue), _NO_ANSWER)
+            for name in answers[queue]:
                 places.setdefault((name, home), []).append(queue)
         line = iter(places.items())
 
@@ -150,7 +165,9 @@ class Dropping:
             await asyncio.gather(*(drop_in_turn() for _ in range(min(len(places), PLACES_AT_ONCE_MAX))))
         finally:
             self._leftovers.end_later(
-                (name, queue) for queue, each in answers.items() for name, one in each.items() if may_be_left(one)
+                (queue, left)
+                for queue, each in answers.items()
+                if (left := [name for name, one in each.items() if may_be_left(one)])
             )
         return answers
 
@@ -193,6 +210,11 @@ class Dropping:
                 if error is not None:
                     failed[queue] = error
         return lives, failed
+
+
+def _may_be_done(error: ShoalError) -> bool:
+    """Returns whether a home, by its answer to a drop, may have dropped the queue."""
+    return isinstance(error, OutcomeUnknown | Malformed)
 
 
 def _is_of_another_life(answer: object) -> bool:

@@ -43,13 +43,16 @@ LEFTOVERS_AT_ONCE_MAX: Final = 1_000
 PLACES_AT_ONCE_MAX: Final = 128
 """The number of queues that are looked for on one slice together: what a slice takes in one Describe. The number of
 places, each a slice and a home, that one call asks together, or all calls' leftovers: a task each. One slice that does
-not answer is part of 126 places of a cluster of 64."""
+not answer is part of 126 places of a cluster of 64; a place takes none of them while it pauses."""
 
 PARTS_LEFT_MAX: Final = 100_000
 PARTS_LEFT_ASK_S: Final = 30.0
 PARTS_LEFT_AGAIN_S: Final = 1.0
+PARTS_LEFT_AGAIN_S_MAX: Final = 60.0
 """The number of parts of dropped queues that slices are asked to end later, as they did not answer or refused; how long
-an attempt for LEFTOVERS_AT_ONCE_MAX of them may take, and the pause before it, in seconds."""
+an attempt for LEFTOVERS_AT_ONCE_MAX of them may take, in seconds. The pauses between the beginnings of a place's
+rounds: at first, doubled each time when nothing of a round succeeded, and at most, in seconds. A slice that refuses is
+in trouble: what many clients ask of it must become less."""
 
 FRAMES_IN_FLIGHT_MAX: Final = 32
 """The number of a session's unanswered frames: covers 100 ms of round trip at 300 frames/s, and bounds what is sent
@@ -284,6 +287,8 @@ LIST_ITEMS_DEFAULT: Final = 100
 """The number of a page's items if the caller gives none: a screen or two."""
 
 assert GATHER_OPERATIONS_MAX <= FRAME_OPERATIONS_MAX
+assert LEFTOVERS_AT_ONCE_MAX <= GATHER_OPERATIONS_MAX
+assert PARTS_LEFT_AGAIN_S < PARTS_LEFT_AGAIN_S_MAX
 assert max(GATHER_BYTES_MAX, CHUNK_BYTES_MAX) + (64 << 10) <= REQUEST_BYTES_MAX
 assert TRANSACTION_BYTES_MAX + (64 << 10) + 32 * GATHER_OPERATIONS_MAX <= REQUEST_BYTES_MAX
 assert CHUNK_GATHER_BYTES_MAX + BODY_BYTES_MAX <= CHUNK_BYTES_MAX

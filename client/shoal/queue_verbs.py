@@ -127,9 +127,10 @@ class QueueVerbs:
         another slice gets after it was asked goes with the queue.
 
         A queue is gone once its home has dropped it. If another slice does not answer, this raises DeadlineExceeded,
-        which names the slice; it is asked again for as long as this connection lives. What is left there otherwise is
-        removed by `shoal sweep`, the admin gateway, or dropping the queue again; until then consumers of a queue that
-        is declared anew get it, and binds to its keys may go with it.
+        which names the slice; it is asked again, after pauses of up to a minute, for as long as this connection lives;
+        and so are all others if the home's answer did not come. What is left there otherwise is removed by `shoal
+        sweep`, the admin gateway, or dropping the queue again; until then consumers of a queue that is declared anew
+        get it, and binds to its keys may go with it.
         """
         names = check_names("queue", queues)
         check_flag("if_unused", if_unused)

@@ -66,7 +66,7 @@ class Routing:
 
     def in_background(self, name: str, work: Coroutine[object, object, None]) -> None:
         """Starts work that no call waits for; it runs at most until the connection ends."""
-        if self._closed:
+        if self._closed or self._tasks.closed:
             work.close()
         else:
             self._tasks.start(name, work)

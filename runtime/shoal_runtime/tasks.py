@@ -61,6 +61,11 @@ class Tasks:
         task.add_done_callback(self._ended_awaited if awaited else self._ended)
         return task
 
+    @property
+    def closed(self) -> bool:
+        """Returns whether no task can be started any more."""
+        return self._closed
+
     def __len__(self) -> int:
         """Returns how many tasks run now."""
         return len(self._running)

@@ -151,8 +151,7 @@ async def test_a_map_is_asked_for_however_long_the_redirectors_are_away(
         raise shoal.Unavailable("away")
 
     monkeypatch.setattr(watch, "_follow", refused)
-    monkeypatch.setattr("shoal.core.backoff.BACKOFF_MAX_S", 0.0)
-    monkeypatch.setattr("shoal.core.backoff.BACKOFF_FIRST_S", 0.0)
+    monkeypatch.setattr("shoal.core.backoff.Backoff.pause_s", lambda _: 0.0)
     assert watch._stream is not None
     watch._stream.cancel()
     async with asyncio.timeout(30):
