@@ -175,7 +175,7 @@ class Checks:
         under_way = [client.session.under_way_bytes for client in node.clients.values()]
         assert shares.deliveries.used_bytes == sum(under_way) and shares.holding == sum(map(bool, under_way))
         everyone = {*sessions, *dispatcher.attaching.closing}
-        attached = ATTACHMENT_BYTES * sum(len(session.by_queue) for session in everyone)
+        attached = ATTACHMENT_BYTES * sum(len(session.by_queue) + len(session.pullers) for session in everyone)
         attached += ENDED_HANDLE_BYTES * sum(len(session.ended_handles) for session in everyone)
         attached += sum(FEED_BYTES + STREAM_BYTES * feed.streams_counted for feed in dispatcher.feeds.values())
         attached += used_bytes(node.node.watching)

@@ -164,6 +164,7 @@ def test_pulls_find_no_room_where_attaches_find_none() -> None:
         with pytest.raises(ResourceExhausted, match="memory of attached queues"):
             core.pull(session, name, 1)
     assert not session.pullers and len(core.dispatcher.feeds) == 1
+    core.dispatcher.shares.attached.limit_bytes += ATTACHMENT_BYTES
     assert not core.pull(session, "x", 1), "it is in memory already"
     core.dispatcher.detach(session, 1)
     assert [one.low for one in core.pull(session, "y", 1)] == [1]
@@ -230,6 +231,13 @@ def test_what_is_out_by_pulls_of_all_keeps_nobody_from_the_jobs_of_another_queue
     core.dispatcher.divide_owed([])
     assert session.owed_max == OWED_FLOOR
     assert core.dispatcher.shares.owed.used_bytes == OWED_BYTES * session.owed
+    used_bytes, own = core.dispatcher.shares.attached.used_bytes, core.session()
+    own.limit_owed(0)
+    with pytest.raises(ResourceExhausted, match="ack some of it"):
+        core.pull(own, "b", 1)  # Who has a session of its own can ack.
+    core.dispatcher.close(session)
+    core.pump()
+    assert used_bytes > 2 * ATTACHMENT_BYTES and core.dispatcher.shares.attached.used_bytes == 0
     assert DispatchShares().owed_by_pulls_max == OWED_BY_PULLS_MAX > OWED_PER_SESSION_MAX
 
 

@@ -10,7 +10,7 @@ from shoal_contract.errors import Conflict, Malformed, ResourceExhausted
 from shoal_contract.options import QueueOptions
 from shoal_contract.wire import common_pb2
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.dispatch import attach_room, attaching, ended_handles, registry
+from shoal_slice_node.core.dispatch import attach_room, attaching, ended_handles
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.limits import ATTACHED_PER_STEP, ATTACHMENT_BYTES, FEED_BYTES
@@ -177,7 +177,7 @@ def test_a_session_remembers_a_bounded_number_of_handles_of_which_it_was_told(mo
 
 
 def test_who_consumed_a_queue_is_remembered_for_a_bounded_number_of_queues(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "EXCLUSIVES_REMEMBERED_MAX", 1)
+    monkeypatch.setattr("shoal_slice_node.core.dispatch.exclusive.EXCLUSIVES_REMEMBERED_MAX", 1)
     core = made("newest")
     core.change(exclusive("newest", "another"))
     phone, tablet = session_of(core, "phone"), session_of(core, "tablet")

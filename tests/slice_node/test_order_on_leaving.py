@@ -115,3 +115,52 @@ def test_what_is_taken_for_another_queue_does_not_count_as_not_sent() -> None:
     assert core.times(other) == [(2, 0)]
     core.attach(dead, "dead", 1)
     assert len(core.take(dead)) == 1
+
+
+def test_what_others_had_keeps_no_message_waiting_for_the_rest_of_their_sessions() -> None:
+    """Ten sessions of 10,000 handles that ended held a queue of another up for 2 s: it waited until all were gone."""
+    core = of_many(0)
+    reader = core.session()
+    core.attach(reader, "q", 1)
+    for number in range(3):
+        session = core.session()
+        core.attach(session, "q", 1, 1)
+        for handle in range(2, 300):
+            core.dispatcher.attach(session, b"none %d of %d" % (handle, number), handle, 1, 1)
+    core.change_all(publish("k", b"x") for _ in range(6))
+    got = consumed(core, reader)
+    streams = [stream for some in core.dispatcher.registry.by_key.values() for stream in some.values()]
+    for session in {entry.attachment.session for stream in streams for entry in stream.out}:
+        core.dispatcher.close(session)
+    core.change(publish("k", b"new"))
+    turns = 0
+    while not reader.waiting or not any(b"new" in parcel.chunk for parcel in reader.waiting.values()):
+        assert core.dispatcher.turn()
+        turns += 1
+    assert core.dispatcher.attaching.closing, "their sessions are still ending"
+    assert turns <= 12
+    got += consumed(core, reader)
+    assert sorted(offset for offset, _ in got) == list(range(1, 8))
+
+
+def test_a_feed_that_loses_nothing_is_not_looked_at() -> None:
+    """While anybody left any queue, each chunk looked at all that was out of each stream."""
+    core = of_many(1)
+    session = core.session()
+    core.attach(session, "q", 1)
+    core.pump()
+    leaving, feed = core.dispatcher.registry.leaving, next(iter(core.dispatcher.feeds.values()))
+    other = core.session()
+    leaving.session_ends(other)
+    assert leaving and not leaving.loses(feed)
+    leaving.session_ended(other)
+    leaving.session_ends(session)
+    assert leaving.loses(feed)
+    leaving.session_ended(session)
+    leaving.begin_feed()
+    assert leaving and not leaving.loses(feed)
+    feed.begin_leave()
+    assert leaving.loses(feed)
+    feed.end_leave()
+    leaving.end_feed()
+    assert not leaving

@@ -7,11 +7,12 @@ import pytest
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch import timeouts
 from shoal_slice_node.core.dispatch.not_sent import Found, NotSent
+from shoal_slice_node.core.dispatch.pulling import PullAnswer
 from shoal_slice_node.core.dispatch.served import serve, silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import ACKED_PER_STEP, PUMP_TURN_HANDLES
 from shoal_slice_node.core.node import requests
-from shoal_slice_node.core.turns import Source
+from shoal_slice_node.core.turns import Source, finish
 
 from .core_driver import bind, declare, publish, purge, unbind
 from .nacks_driver import TIMEOUT_MS, NacksDriver
@@ -369,3 +370,14 @@ def test_what_many_handles_of_a_session_were_not_sent_is_listed_in_turns(core: N
     core.attach(other, "q7", 1, 1_000, 1 << 20)
     assert longest <= 1 and turns >= 60
     assert core.times(other) == [(offset, 0) for offset in range(1, 301)]
+
+
+def test_a_numbered_nack_of_a_pull_whose_answer_has_not_left_gives_it_back(core: NacksDriver) -> None:
+    """It failed inside the slice, and could end the session."""
+    core.change(declare("q"), bind("q", "k"), *[publish("k", b"x")] * 3)
+    session, answer = core.session(), PullAnswer()
+    finish(requests.pull(core.node, session, wire.Pull(queue=b"q", messages_max=2), 0, 60_000, answer)())
+    named = wire.Ack(key=b"k", low=1, to=3, queues=[b"q"])
+    core.frame(session, wire.Nacks(messages=[named], unseen=True, number=1))
+    answer.left()
+    assert core.times(attached(core)) == [(1, 0), (2, 0), (3, 0)]

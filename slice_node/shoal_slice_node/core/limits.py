@@ -505,6 +505,9 @@ PULL_FLOOR: Final = 10
 keeps no other worker from its jobs. As each such queue counts as attached, they take no more than OWED_BY_PULLS_MAX
 do."""
 
+LISTED_AT_ONCE_MAX: Final = 2_000
+"""Parcels of a session that ended which are listed at once, where another one waits for what it had."""
+
 SMALL_PULLS_PART: Final = 16
 """Pulls of queues with up to INLINE_STREAMS_MAX bindings find room in 1/16 of the share of attached queues more: a few
 that pull from large queues, under long leases, keep no worker with a small one from its jobs."""

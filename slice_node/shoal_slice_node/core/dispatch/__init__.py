@@ -20,7 +20,7 @@ What is kept:
     shares           what all this takes of the process's memory
 Beginning and ending:
     attaching        attaches and detaches; asked_attaches and attach_room look before anything changes
-    returning        takes back what those that left have out
+    returning        takes back what those that left have out; bringing_back does it for one stream, leaving knows of it
     exclusive        which session consumes an exclusive queue; ended_handles are told of
     applying         takes in what records did
 Giving:

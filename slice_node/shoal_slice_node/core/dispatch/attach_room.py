@@ -99,11 +99,10 @@ def _no_room(limit_bytes: int, used_bytes: int) -> ResourceExhausted:
 
 
 def check_pulls(registry: Registry, queue_id: bytes) -> None:
-    """Raises ResourceExhausted if a pull would take a queue into memory that has no room there."""
-    if queue_id in registry.feeds:
-        return
-    share, needed_bytes = registry.shares.attached, _feed_bytes(registry, queue_id)
-    is_small = needed_bytes <= FEED_BYTES + STREAM_BYTES * INLINE_STREAMS_MAX
+    """Raises ResourceExhausted if there is no room to pull from a queue, which this session does not yet."""
+    feed_bytes = 0 if queue_id in registry.feeds else _feed_bytes(registry, queue_id)
+    share, needed_bytes = registry.shares.attached, feed_bytes + ATTACHMENT_BYTES
+    is_small = feed_bytes <= FEED_BYTES + STREAM_BYTES * INLINE_STREAMS_MAX
     limit_bytes = share.limit_bytes + is_small * share.limit_bytes // SMALL_PULLS_PART
     if share.used_bytes + needed_bytes > limit_bytes:
         raise _no_room(limit_bytes, share.used_bytes + needed_bytes)

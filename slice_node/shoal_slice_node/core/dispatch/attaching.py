@@ -40,7 +40,7 @@ class Attaching:
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
-        registry.transients.tell(self.created)
+        registry.transients.tell(self.begin_record, self.created)
         self.loading: deque[tuple[Feed, Generator[int, None, None]]] = deque()
         self.returning = Returning(registry)
         self.closing: deque[Session] = deque()
@@ -207,7 +207,7 @@ class Attaching:
         registry.dirty.pop(session.number, None)
         registry.roomy.pop(session, None)
         self.closing.append(session)
-        registry.begin_return()
+        registry.leaving.session_ends(session)
         # A session with much that was not sent does not get through in this step.
         if len(session.by_queue) + len(session.pullers) <= INLINE_STREAMS_MAX // 8:
             self.closing.rotate(1)
@@ -227,7 +227,7 @@ class Attaching:
                 self.returning.take_back(attachment)
             else:
                 self.closing.popleft()
-                self._registry.end_return()
+                self._registry.leaving.session_ended(session)
                 return
 
     def begin_record(self) -> None:
@@ -240,7 +240,7 @@ class Attaching:
         registry = self._registry
         registry.end_feed(feed)
         for attachment in feed.pullers.values():
-            attachment.session.remove_puller(attachment)
+            registry.shares.attached.let_go(ATTACHMENT_BYTES * attachment.session.remove_puller(attachment))
         attachments = list(feed.attachments.values())
         self.dissolving.append((feed, iter(attachments)))
         if len(attachments) <= self._left:

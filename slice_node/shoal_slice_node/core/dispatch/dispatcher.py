@@ -208,7 +208,7 @@ class Dispatcher:
 
     def share_among_calls(self, session: Session) -> None:
         """Notes a session that unary calls share: all their pulls together have one bound."""
-        session.limit_owed(self.shares.owed_by_pulls_max)
+        session.share_among_calls(self.shares.owed_by_pulls_max)
         self._of_calls.append(session)
 
     def begin_live(self) -> None:

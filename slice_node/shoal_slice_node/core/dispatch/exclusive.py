@@ -9,11 +9,12 @@ comes last is the newest. Not here: ending attachments (attaching).
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Final
 
 from shoal_contract.errors import Conflict
 from shoal_contract.names import show
-from shoal_slice_node.core.limits import OWNERS_REMEMBERED_MAX
+from shoal_slice_node.core.limits import EXCLUSIVES_REMEMBERED_MAX, OWNERS_REMEMBERED_MAX
 
 NEWEST: Final = "newest"
 """The word of the queue's option."""
@@ -59,6 +60,25 @@ class Exclusive:
     def forget(self, owner: bytes) -> None:
         """Forgets a client that left by itself: when it comes back, it is new."""
         self._owners.pop(owner, None)
+
+
+class Exclusives:
+    """Remembers the consumers of exclusive queues, also while these have none: of those that were asked for last."""
+
+    def __init__(self) -> None:
+        self._by_queue: OrderedDict[bytes, Exclusive] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        """Returns whether any are remembered."""
+        return bool(self._by_queue)
+
+    def of(self, queue_id: bytes, word: str) -> Exclusive:
+        """Returns the consumers of an exclusive queue. `word`: that of its option."""
+        exclusive = self._by_queue.pop(queue_id, None) or Exclusive(word == NEWEST)
+        self._by_queue[queue_id] = exclusive
+        if len(self._by_queue) > EXCLUSIVES_REMEMBERED_MAX:
+            self._by_queue.popitem(last=False)
+        return exclusive
 
 
 def taken_over(queue: bytes) -> Conflict:

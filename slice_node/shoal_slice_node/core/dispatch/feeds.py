@@ -133,6 +133,11 @@ class Feed:
     def end_leave(self) -> None:
         self._leaving = False
 
+    @property
+    def leaving(self) -> bool:
+        """Returns whether messages of attachments that left are being taken back."""
+        return self._leaving > 0
+
     # Streams.
 
     @property

@@ -9,11 +9,18 @@ from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.apply.log_rows import LogRows
 from shoal_slice_node.core.apply.undone import Undone, undone
 from shoal_slice_node.core.dispatch.attachment import Attachment
+from shoal_slice_node.core.dispatch.bringing_back import bring_back
 from shoal_slice_node.core.dispatch.gaps import DROPPED, EXPIRED, LeaseOf, Passed, pass_over
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, OpenedChunks, RecentChunks
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.limits import EXPIRED_PER_GAP_MAX, PARCEL_BYTES_MAX, PUMP_TURN_LOOKS
+from shoal_slice_node.core.limits import (
+    EXPIRED_PER_GAP_MAX,
+    PARCEL_BYTES_MAX,
+    PUMP_TURN_HANDLES,
+    PUMP_TURN_LOOKS,
+    PUMP_TURN_ROWS,
+)
 from shoal_slice_node.core.rows.key_row import KeyRow
 
 Give = Callable[[Stream, Attachment, ChunkPart], None]
@@ -86,9 +93,13 @@ def fill(
     """Gives what the stream lacks. Returns True if the stream has caught up. Returns False if no attachment has room,
     the budget is spent, the stream has as many done ranges as are allowed and waits for acks, or something of it comes
     back soon. `give_run`: does as `give` with each of many chunks, sooner."""
-    if registry.leaving and stream.comes_back:
-        budget.looks -= 1
-        return False
+    if registry.leaving and stream.out:
+        back = bring_back(registry, stream)
+        budget.rows -= back.cost * PUMP_TURN_ROWS // PUMP_TURN_HANDLES
+        budget.given += len(back.attachments)  # So the stream does not count as one that waits for acks.
+        if not back.is_all:
+            budget.looks -= 1
+            return False
     state = registry.state
     found = state.key_by_id(stream.key_id)
     if found is None:

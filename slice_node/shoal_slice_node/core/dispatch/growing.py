@@ -160,8 +160,9 @@ class Growing:
             if stream.lagging or stream.next != first:
                 continue
             feed = stream.feed
-            if leaving and stream.comes_back:
-                feed.set_lagging(stream)  # It is served once what it lacks has come back.
+            if leaving and leaving.loses(feed) and stream.comes_back:
+                feed.set_lagging(stream)
+                registry.wake(feed)  # The pump gives it behind what comes back.
                 continue
             attachment: Attachment | None = feed.sole
             if attachment is not None:

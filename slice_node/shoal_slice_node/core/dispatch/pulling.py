@@ -73,23 +73,22 @@ class Puller:
         returns what was taken, and gaps; [] if there is nothing. After many gaps it ends, whether it found messages or
         not: the next pull goes on. `answer`: tells when the answer leaves; None: it does so at once.
 
-        Raises ResourceExhausted if there is no room for the queue in memory, or the session has too much out already;
-        of a queue of which it has nothing out it gets PULL_FLOOR messages all the same.
+        Raises ResourceExhausted if there is no room for the queue in memory, or the session has too much out already.
+        Where it is the one of all unary calls, a queue of which nothing is out gives PULL_FLOOR messages all the same.
         """
         if session.closed or self._state.tables.queue.get(queue_id) is None:
             return []
         attachment = session.pullers.get(queue_id)
         if session.owed >= session.owed_max:
-            if attachment is not None:
+            if attachment is not None or not session.is_of_calls:
                 raise _owes_too_much(session)
             terms = terms._replace(messages_max=min(terms.messages_max or PULL_FLOOR, PULL_FLOOR))
-        check_pulls(self._dispatcher.registry, queue_id)
+        if attachment is None:
+            check_pulls(self._dispatcher.registry, queue_id)
         feed = self._dispatcher.attaching.feed(queue_id)
         if attachment is None:
             attachment = Attachment(session, feed, None, _NO_WINDOW, _NO_WINDOW)
-            session.add_puller(attachment)
-            feed.add_puller(attachment)
-            self._dispatcher.registry.taken(feed)
+            self._dispatcher.registry.add_puller(attachment)
         lease_ms = terms.lease_ms or feed.ack_timeout_ms
         lease = Lease(attachment, lease_ms, now_ms + lease_ms) if lease_ms else None
         given = attachment.begin_pull()

@@ -12,10 +12,11 @@ from collections.abc import Callable, Sequence
 from shoal_contract.options import DURABLE, QueueOptions
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.attachment import Attachment
-from shoal_slice_node.core.dispatch.exclusive import NEWEST, Exclusive
+from shoal_slice_node.core.dispatch.exclusive import Exclusives
 from shoal_slice_node.core.dispatch.farewells import Farewells
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.leases import LeaseClock
+from shoal_slice_node.core.dispatch.leaving import Leaving
 from shoal_slice_node.core.dispatch.marks import Marks
 from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.presence import Presence
@@ -28,8 +29,8 @@ from shoal_slice_node.core.dispatch.timeouts import Timeouts
 from shoal_slice_node.core.dispatch.transients import Transients
 from shoal_slice_node.core.dispatch.unconsumed import Unconsumed
 from shoal_slice_node.core.limits import (
+    ATTACHMENT_BYTES,
     CONSUMED_COUNTED_MAX,
-    EXCLUSIVES_REMEMBERED_MAX,
     FEED_BYTES,
     HANDLE_BYTES,
     INLINE_STREAMS_MAX,
@@ -71,11 +72,8 @@ class Registry:
         self.leases = LeaseClock()
         self.returns = Returns(state, self)
         self.timeouts = Timeouts(self)
-        self.exclusives: OrderedDict[bytes, Exclusive] = OrderedDict()
-        """Queue id -> its consumers; of exclusive queues, those whose feed was made last."""
-        self.leaving = 0
-        """How many sessions are ending, and how many feeds attachments left with something out: it comes back in
-        turns."""
+        self.exclusives = Exclusives()
+        self.leaving = Leaving()
         self.marks = Marks()
         self._parcels = 0
         state.interest.keys = self.by_key
@@ -148,14 +146,6 @@ class Registry:
             consumed = sum(stream.feed.consumed for stream in streams.values())
         return min(consumed, queues)
 
-    def begin_return(self) -> None:
-        """Notes that what a session, or attachments of a feed, have out comes back from now on."""
-        self.leaving += 1
-
-    def end_return(self) -> None:
-        self.leaving -= 1
-        assert self.leaving >= 0
-
     def taken(self, feed: Feed) -> None:
         """Notes that a session consumes the feed's queue now."""
         self.unconsumed.discard(feed)
@@ -175,7 +165,7 @@ class Registry:
     def add_feed(self, queue_id: bytes, name: bytes, options: QueueOptions, streams: int) -> Feed:
         """Registers a new feed, which has no streams yet. `streams`: how many it will have. Their memory counts from
         now on: else many feeds that are loaded side by side would take more than there is."""
-        exclusive = None if options.exclusive == DURABLE.exclusive else self._exclusive(queue_id, options.exclusive)
+        exclusive = None if options.exclusive == DURABLE.exclusive else self.exclusives.of(queue_id, options.exclusive)
         feed = self.feeds[queue_id] = Feed(queue_id, name, options, exclusive, self.shares.rests)
         feed.count_before(streams)
         self.shares.attached.hold(FEED_BYTES + STREAM_BYTES * streams)
@@ -185,14 +175,6 @@ class Registry:
         """Notes that every binding of a feed has its stream: no memory counts for more."""
         self.shares.attached.let_go(STREAM_BYTES * feed.to_load)
         feed.count_before(0)
-
-    def _exclusive(self, queue_id: bytes, word: str) -> Exclusive:
-        """Returns the consumers of an exclusive queue, as far as they are remembered: also while it has none."""
-        exclusive = self.exclusives.pop(queue_id, None) or Exclusive(word == NEWEST)
-        self.exclusives[queue_id] = exclusive
-        if len(self.exclusives) > EXCLUSIVES_REMEMBERED_MAX:
-            self.exclusives.popitem(last=False)
-        return exclusive
 
     def register(self, stream: Stream) -> None:
         """Registers a new stream."""
@@ -275,9 +257,17 @@ class Registry:
         if not attachment.pulling:
             self.forget_puller(attachment)
 
+    def add_puller(self, attachment: Attachment) -> None:
+        """Adds what a session pulls from a queue."""
+        attachment.session.add_puller(attachment)
+        attachment.feed.add_puller(attachment)
+        self.shares.attached.hold(ATTACHMENT_BYTES)
+        self.taken(attachment.feed)
+
     def forget_puller(self, attachment: Attachment) -> None:
+        """Forgets it: nothing of the queue is out there any more."""
         attachment.feed.remove_puller(attachment)
-        attachment.session.remove_puller(attachment)
+        self.shares.attached.let_go(ATTACHMENT_BYTES * attachment.session.remove_puller(attachment))
         self.lost_consumer(attachment.feed)
 
     def await_part(self, session: Session, name: bytes, handle: int, window_messages: int, window_bytes: int) -> None:

@@ -8,18 +8,14 @@ streams however many leave, and where messages come of few keys, a few streams a
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 
-from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.dispatch.attachment import Attachment
+from shoal_slice_node.core.dispatch.bringing_back import take_back
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.releasing import after_release
-from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.dispatch.stretches import Out
-from shoal_slice_node.core.dispatch.unsent import split, unsent_between
-from shoal_slice_node.core.limits import INLINE_STREAMS_MAX, LOOKED_AT_PER_COST, UNSENT_PER_COST
-from shoal_slice_node.core.ranges import Ranges
+from shoal_slice_node.core.limits import INLINE_STREAMS_MAX, LOOKED_AT_PER_COST
 
 
 class Returning:
@@ -40,7 +36,7 @@ class Returning:
         if walk is None:
             walk = self.walks[feed] = _Walk(self._registry, feed)
             feed.begin_leave()
-            self._registry.begin_return()
+            self._registry.leaving.begin_feed()
         walk.left[attachment] = None
         is_small = is_small and session.owed <= INLINE_STREAMS_MAX
         if is_small and session.count_not_sent() <= INLINE_STREAMS_MAX // 8:
@@ -55,7 +51,7 @@ class Returning:
             self.walks[feed] = walk  # Behind the others: feeds take turns.
         else:
             feed.end_leave()
-            self._registry.end_return()
+            self._registry.leaving.end_feed()
         after_release(self._registry, feed)
 
 
@@ -83,9 +79,12 @@ class _Walk:
                 continue
             stream = feed.streams.get(self._key_ids[-1])
             if stream is not None and stream.out:
-                cost, is_done = self._take(stream, looks // LOOKED_AT_PER_COST)
-                looks -= cost * LOOKED_AT_PER_COST
-                if not is_done:
+                back = take_back(self._registry, stream, self.left, looks // LOOKED_AT_PER_COST)
+                for attachment in back.attachments:
+                    if not attachment.messages:
+                        del self.left[attachment]
+                looks -= back.cost * LOOKED_AT_PER_COST
+                if not back.is_all:
                     break
             self._key_ids.pop()
         return bool(self.left) and not feed.gone
@@ -97,35 +96,3 @@ class _Walk:
             self._is_whole = not self._is_whole
             self._key_ids = self._feed.last_streams(1 << 62 if self._is_whole else INLINE_STREAMS_MAX)
         return len(self._key_ids)
-
-    def _take(self, stream: Stream, cost_max: int) -> tuple[int, bool]:
-        """Takes back what attachments that left have out of a stream: of the first one, and of others while they do not
-        exceed `cost_max`. Returns what it cost, and whether no other has something out of it."""
-        cost = len(stream.out) // LOOKED_AT_PER_COST
-        stretches = Counter([entry.attachment for entry in stream.out if entry.attachment in self.left])
-        first, to = stream.out[0].first, stream.out[-1].to
-        not_sent: dict[Attachment, Ranges | None] = {}
-        for attachment in stretches:
-            if not_sent and cost >= cost_max:
-                break
-            not_sent[attachment], looked_at = unsent_between(attachment, stream, first, to)
-            cost += stretches[attachment] + looked_at // UNSENT_PER_COST
-        if not_sent:
-            back: dict[Attachment, list[Out]] = {}
-            for entry in stream.give_back(not_sent):
-                back.setdefault(entry.attachment, []).append(entry)
-            for attachment, out in back.items():
-                self._give_again(stream, attachment, out, not_sent[attachment])
-            self._feed.put_last(stream)
-        return cost, len(not_sent) == len(stretches)
-
-    def _give_again(self, stream: Stream, attachment: Attachment, out: list[Out], not_sent: Ranges | None) -> None:
-        """Lets what came back of one attachment be given again."""
-        sent, kept = split(out, not_sent)
-        if sent:
-            self._registry.returns.came_back(stream, sent, Reason.LEFT, attachment.session)
-        if kept:
-            self._registry.returns.not_sent(stream, kept)
-        self._registry.has_room_again(attachment.session)
-        if not attachment.messages:
-            del self.left[attachment]

@@ -93,10 +93,6 @@ def _silence(dispatcher: Dispatcher, feed: Feed, stream: Stream) -> str:
         return "it lags, and its feed does not know"
     if feed in dispatcher.registry.ready or _waits_for_acks(stream):
         return ""
-    if stream.comes_back:
-        attaching = dispatcher.attaching
-        comes = feed in attaching.returning.walks or attaching.closing
-        return "" if comes else "it waits for what one had that left, and nothing brings it back"
     return "it lags and its feed is not in line"
 
 

@@ -51,6 +51,7 @@ class Session:
         "closed",
         "ended_by",
         "ended_handles",
+        "is_of_calls",
         "leases",
         "nacks_taken",
         "new_parts",
@@ -79,6 +80,8 @@ class Session:
         self.under_way_bytes = 0
         self.owed = 0
         self.owed_max = OWED_PER_SESSION_MAX
+        self.is_of_calls = False
+        """All unary calls share it: who has something out cannot be told from who asks for more."""
         self._taken = 0
         """Messages that the transport took and that are not counted yet, once for each queue."""
         self.closed = False
@@ -171,8 +174,12 @@ class Session:
     def add_puller(self, attachment: Attachment) -> None:
         self.pullers[attachment.feed.queue_id] = attachment
 
-    def remove_puller(self, attachment: Attachment) -> None:
-        self.pullers.pop(attachment.feed.queue_id, None)
+    def remove_puller(self, attachment: Attachment) -> bool:
+        """Forgets it. Returns False if it was forgotten before."""
+        if self.pullers.get(attachment.feed.queue_id) is not attachment:
+            return False
+        del self.pullers[attachment.feed.queue_id]
+        return True
 
     def tell_new_part(self, handle: int) -> None:
         """Notes that the client is to be told of the part that an attached queue has here now."""
@@ -228,6 +235,10 @@ class Session:
     def limit_owed(self, owed_max: int) -> None:
         """Sets how much the session may owe."""
         self.owed_max = owed_max
+
+    def share_among_calls(self, owed_max: int) -> None:
+        """Notes that all unary calls share the session, and how much it may owe."""
+        self.is_of_calls, self.owed_max = True, owed_max
 
     def pause(self, attachment: Attachment) -> None:
         """Notes that the attachment is given nothing until the session reads."""

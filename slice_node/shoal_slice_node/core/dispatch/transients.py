@@ -22,6 +22,7 @@ class Transients:
     def __init__(self, state: State, is_consumed: Callable[[bytes], bool]) -> None:
         self.ending: set[bytes] = set()
         self._state = state
+        self._begin_stays: Callable[[], None] = lambda: None
         self._stays: Callable[[bytes], None] = lambda name: None
         self._refused = False
         self._clock = LeftClock(_TransientQueues(state, is_consumed))
@@ -29,9 +30,10 @@ class Transients:
     def __len__(self) -> int:
         return len(self._clock)
 
-    def tell(self, stays: Callable[[bytes], None]) -> None:
-        """Has `stays` called with the name of each queue that was about to be dropped and stays."""
-        self._stays = stays
+    def tell(self, begin: Callable[[], None], stays: Callable[[bytes], None]) -> None:
+        """Has `stays` called with the name of each queue that was about to be dropped and stays; and `begin` before the
+        first one of a record."""
+        self._begin_stays, self._stays = begin, stays
 
     def begin(self, now_ms: int) -> None:
         """Begins all times: every transient queue counts as left now. `now_ms`, here and elsewhere: the time of a clock
@@ -68,6 +70,7 @@ class Transients:
         if not self._refused:
             return
         self._refused = False
+        self._begin_stays()
         for queue_id in ending:
             row = self._state.tables.queue.get(queue_id)
             if row is not None:

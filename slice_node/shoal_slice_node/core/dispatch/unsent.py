@@ -100,7 +100,7 @@ def withdraw_unsent(registry: Registry, attachment: Attachment, stream: Stream, 
     """Takes an attachment out of what waits for its session of the offsets first <= o < to. Returns what the caller
     is to take back, as far as the attachment has it out: these offsets, and all that was not sent to it."""
     waiting, _ = _waiting(attachment, stream, first, to)
-    freed_bytes = withdraw(attachment, stream.key_id, waiting)
+    freed_bytes = withdraw(attachment, stream.key_id, waiting) if waiting else 0
     if freed_bytes:
         registry.let_go(attachment.session, freed_bytes)
     return Ranges([(first, to), *attachment.take_unsent(stream.key_id)])

@@ -96,7 +96,17 @@ def _looks_limited(step: wire.LimitedBinds) -> int:
 
 
 def _columns_limited(step: wire.LimitedBinds) -> Columns:
-    return _columns(step.binds)
+    """Names the queues that the step may bind: those without room are bound already, or refused."""
+    binds, no_room = step.binds, frozenset(step.no_room)
+    kept = wire.Binds(start=binds.start, start_value=binds.start_value)
+    place = 0
+    for queue, count in zip(binds.queues, binds.key_counts or [1] * len(binds.queues), strict=True):
+        if queue not in no_room:
+            kept.queues.append(queue)
+            kept.key_counts.append(count)
+            kept.keys.extend(binds.keys[place : place + count])
+        place += count
+    return _columns(kept)
 
 
 LIMITED_BIND: Final = Verb(

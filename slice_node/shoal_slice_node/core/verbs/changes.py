@@ -25,9 +25,8 @@ UNKNOWN_STEP = "step of an unknown kind"
 
 _SHAPE: Shape = {1: {wire.Step.DESCRIPTOR.fields_by_name[field].number: verb.shape for field, verb in VERBS.items()}}
 """Change.steps, the verb in each, and its columns of numbers."""
-_FIELDS_PER_OPERATION = 8
-"""The most fields of an operation: a step, its verb, a queue, a key, and its start and value, of a bind; the slice adds
-another verb around it, and the queue once more."""
+_FIELDS_PER_OPERATION = 6
+"""The most fields of an operation: a step, its verb, a queue, a key, and the start and value of a bind."""
 _FIELDS_MAX = _FIELDS_PER_OPERATION * FRAME_OPERATIONS_MAX + 1
 """The most fields of a valid frame; one says that it is atomic."""
 
@@ -57,7 +56,7 @@ class Checked(NamedTuple):
 
 def parse_change(data: bytes) -> Checked:
     """Parses and checks a change that a session or unary call may ask for. Raises Malformed, TooLarge, InvalidName."""
-    checked = _check(data)
+    checked = _check_frame(data)
     if checked.in_run:
         raise Malformed(
             "a session may not send imports: BulkService takes them, in runs of numbered chunks", subject="step"
@@ -69,23 +68,29 @@ def parse_change(data: bytes) -> Checked:
 
 def parse_import(data: bytes) -> Checked:
     """Parses and checks a chunk of an import: a change of one step, Imports. Raises as `parse_change` does."""
-    checked = check_change(data)
+    checked = _check_frame(data)
     if len(checked.change.steps) != 1 or not checked.in_run:
         raise Malformed("a chunk of an import is a change of one step, imports", subject="change")
     return checked
 
 
 def check_change(data: bytes) -> Checked:
-    """Parses and checks any change that may stand in a journal. Raises Malformed, TooLarge, InvalidName."""
+    """Parses and checks any change that may stand in a journal. Raises Malformed, TooLarge, InvalidName. Its fields are
+    not counted: the slice adds some to what passed."""
     checked = _check(data)
     if checked.live:
         raise Malformed("a live publish is never journaled", subject="live")
     return checked
 
 
-def _check(data: bytes) -> Checked:
+def _check_frame(data: bytes) -> Checked:
+    """Checks what a client sent: before it is parsed, its fields are counted if it is large."""
     if len(data) > PARSED_AT_ONCE_BYTES_MAX and (fields := count_fields(data, _SHAPE, _FIELDS_MAX)) > _FIELDS_MAX:
         raise too_many(fields // _FIELDS_PER_OPERATION)
+    return _check(data)
+
+
+def _check(data: bytes) -> Checked:
     try:
         change = wire.Change.FromString(data)
     except DecodeError:

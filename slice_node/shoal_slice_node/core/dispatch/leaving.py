@@ -1,0 +1,48 @@
+"""Knows what comes back in turns: of sessions that ended, and of feeds that attachments left with something out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from shoal_slice_node.core.dispatch.feeds import Feed
+
+if TYPE_CHECKING:
+    from shoal_slice_node.core.dispatch.sessions import Session
+
+
+class Leaving:
+    """Notes them. Each chunk that is given may ask, so the answer is mostly that there is nothing."""
+
+    def __init__(self) -> None:
+        self._sessions: dict[int, Session] = {}
+        self._feeds = 0
+
+    def __bool__(self) -> bool:
+        """Returns whether something comes back in turns."""
+        return bool(self._feeds or self._sessions)
+
+    def loses(self, feed: Feed) -> bool:
+        """Returns whether some that left a feed, or whose sessions ended, may have something out of it."""
+        if feed.leaving or not self._sessions:
+            return feed.leaving
+        numbers = (feed.attachments, feed.pullers)
+        if len(self._sessions) <= len(feed.attachments) + len(feed.pullers):
+            return any(number in one for number in self._sessions for one in numbers)
+        return any(number in self._sessions for one in numbers for number in one)
+
+    def session_ends(self, session: Session) -> None:
+        """Notes that what a session has out comes back from now on."""
+        self._sessions[session.number] = session
+
+    def session_ended(self, session: Session) -> None:
+        """Notes that all of it is back."""
+        del self._sessions[session.number]
+
+    def begin_feed(self) -> None:
+        """Notes that attachments left a feed with something out."""
+        self._feeds += 1
+
+    def end_feed(self) -> None:
+        """Notes that all of that is back."""
+        self._feeds -= 1
+        assert self._feeds >= 0
