@@ -60,13 +60,15 @@ def _change(state: State, record: Record, checked: Checked | None) -> Work[None]
     effects, time_ms = state.effects, record.time_ms
     head = decode_change_head(record.payload)
     numbered = head.producer != NO_PRODUCER
-    if checked is None:
-        checked = check_change(decode_change(record.payload)[1])  # It passed before: if it does not, nodes would differ.
     try:
+        if checked is None:
+            checked = check_change(decode_change(record.payload)[1])
         repeated = repeated_answer(state, head) if numbered else None
         if numbered and repeated is None and checked.in_run:
             check_next_chunk(state, head)
     except ShoalError as error:
+        if error.subject == UNKNOWN_STEP:
+            raise  # A newer version knew it: if this node refused it, tables would differ unnoticed.
         effects.refused = error.with_traceback(None)  # That has the effects, which have the error: a circle.
         return
     if repeated is not None:
