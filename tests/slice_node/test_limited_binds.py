@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shoal_contract.errors import Malformed, NoSuchQueue, ResourceExhausted, from_wire
+from shoal_contract.errors import Malformed, NoSuchQueue, ResourceExhausted, TooLarge, from_wire
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters.broker import Broker
@@ -18,6 +18,7 @@ from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, d
 from shoal_slice_node.core.dispatch.shares import Share
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.limited_binds import check_imports, limit_binds
+from shoal_slice_node.core.node.unused_drops import UnusedDrops
 from shoal_slice_node.core.verbs.changes import check_change, parse_change
 
 from .brokers import connected, running
@@ -143,3 +144,40 @@ def test_a_chunk_of_an_import_waits_until_there_is_room() -> None:
     check_imports(core.dispatcher.registry, wire.Imports(queues=[b"y", b"new"]))
     with pytest.raises(ResourceExhausted, match="go on with this chunk later"):
         check_imports(core.dispatcher.registry, wire.Imports(queues=[b"y", b"x"]))
+
+
+def test_what_the_leader_adds_to_a_frame_at_the_bound_of_fields_is_replayed() -> None:
+    """It was one field too many on replay: what the frame did was gone after a restart, with what others had of it."""
+    core = CoreDriver()
+    core.change(declare("x"), bind("x", "old"))
+    core.attach(core.session(), "x")
+    share = core.dispatcher.shares.attached
+    share.limit_bytes = share.used_bytes
+    unknown = b"\xf8\x3f\x01"  # Field 1,023, which no version has.
+    name = "k" * 200
+    steps = [wire.Step(drops=wire.Drops(queues=[b"x"], if_unused=True))]
+    steps += [bind("x", f"{name}{number}", start=wire.START_OFFSET, value=1) for number in range(990)]
+    data = wire.Change(steps=steps).SerializeToString()
+    with pytest.raises(TooLarge):
+        parse_change(data + unknown * 8_000)
+    assert passes(data)
+    some = 1 << 12
+    while some:
+        if passes(data + unknown * some):
+            data += unknown * some
+        some //= 2
+    assert not passes(data + unknown)
+    checked, payload = parse_change(data), encode_change(ChangeHead(NO_PRODUCER, 0, 0), data)
+    item = Item(Kind.CHANGE, payload, lambda _: None, lambda _: None, checked)
+    UnusedDrops(core.dispatcher, lambda: 0).decide(item)
+    limit_binds(core.dispatcher.registry, item)
+    assert item.payload is not None and len(item.payload) > len(payload)
+    assert check_change(decode_change(item.payload)[1]).operations == checked.operations
+
+
+def passes(data: bytes) -> bool:
+    try:
+        parse_change(data)
+    except TooLarge:
+        return False
+    return True
