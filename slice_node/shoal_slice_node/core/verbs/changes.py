@@ -26,7 +26,7 @@ UNKNOWN_STEP = "step of an unknown kind"
 _SHAPE: Shape = {1: {wire.Step.DESCRIPTOR.fields_by_name[field].number: verb.shape for field, verb in VERBS.items()}}
 """Change.steps, the verb in each, and its columns of numbers."""
 _FIELDS_PER_OPERATION = 8
-"""The most fields of an operation: a step, its verb, a queue, a key, the number of keys, which is in a column of numbers,
+"""The most fields of an operation: a step, its verb, a queue, a key, the number of keys (a column, and a number in it),
 and the start and value of a bind."""
 _FIELDS_MAX = _FIELDS_PER_OPERATION * FRAME_OPERATIONS_MAX + 1
 """The most fields of a valid frame; one says that it is atomic."""
