@@ -115,6 +115,7 @@ def take(world: World, random: Random, client: Client | None = None) -> None:
         cost_bytes, client.writing = client.writing, 0
         dispatcher.sent(session, cost_bytes)
     elif client.awake:
+        dispatcher.reads(session)  # Its transport has taken all that it was given before.
         session.resets.take(1 << 30)
         session.new_parts.clear()
         session.ended_handles.take(len(session.ended_handles))
