@@ -164,3 +164,31 @@ def test_a_feed_that_loses_nothing_is_not_looked_at() -> None:
     feed.end_leave()
     leaving.end_feed()
     assert not leaving
+
+
+def test_it_does_not_either_where_the_session_ends() -> None:
+    core = NacksDriver()
+    core.change(declare("dead"), bind("dead", "dead"))
+    declared(core, "a", max_deliveries=1)
+    core.change(declare("b", "noise"), bind("a", "k"), bind("noise", "n"), publish("k", b"1"), publish("k", b"2"))
+    core.change(bind("b", "k", start=wire.START_EARLIEST))
+    session = core.session()
+    core.attach(session, "a", 1)
+    core.pump()
+    taken = core.dispatcher.take(session, 1)
+    core.dispatcher.sent(session, taken.cost_bytes)
+    core.attach(session, "noise", 9)
+    core.change_all(publish("n", b"x") for _ in range(100))
+    core.pump()
+    core.dispatcher.detach(session, 1)
+    core.attach(session, "b", 1)
+    core.dispatcher.registry.ready.move_to_end(
+        core.dispatcher.feeds[core.tables.queue_by_name.get(b"b") or b""], last=False
+    )
+    core.dispatcher._pump._next_kind = 0
+    core.dispatcher.turn()
+    core.dispatcher.close(session)
+    core.settle()
+    dead = core.session()
+    core.attach(dead, "dead", 1)
+    assert len(core.take(dead)) == 1

@@ -27,6 +27,7 @@ class Attachment:
         "body_bytes",
         "feed",
         "handle",
+        "last_parcel",
         "lease",
         "lined",
         "messages",
@@ -75,6 +76,8 @@ class Attachment:
         reads: what it was given now would come before what was taken back."""
         self._left = False
         """It was detached, and gets nothing more."""
+        self.last_parcel: int | None = None
+        """The number of the last parcel that was made when it was detached; None: it was not."""
         self._pulls = 0
         """The number of its pulls under way."""
         self._taken: list[Given] = []
@@ -183,6 +186,10 @@ class Attachment:
         more."""
         noted = [] if self.unsent is None else self.unsent.get(key_id, [])
         return noted + [one for given in self._taken for one in given.get(key_id, ())]
+
+    def note_last_parcel(self, number: int) -> None:
+        """Notes, as it is detached, the number of the last parcel that was made."""
+        self.last_parcel = number
 
     def join_line(self) -> bool:
         """Notes that the feed puts it into its line. Returns False if it stands there, was detached, or pulls."""

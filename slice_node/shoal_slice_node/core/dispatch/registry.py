@@ -116,6 +116,7 @@ class Registry:
     def remove_attachment(self, attachment: Attachment) -> None:
         """Takes an attachment out of its feed."""
         feed = attachment.feed
+        attachment.note_last_parcel(self._parcels)
         feed.remove(attachment)
         if self._presence is not None and not feed.attachments:
             self._presence.attached(feed.queue_id)

@@ -346,14 +346,6 @@ class Session:
         found, looked_at = self._not_sent.between(key_id, first, to)
         return [one for one in found if one[1].brings_to(handle)], looked_at
 
-    def parcels_name(self, attachment: Attachment) -> bool:
-        """Returns whether parcels with the handle of this attachment are its own: not once the handle means another
-        queue."""
-        handle = attachment.handle
-        assert handle is not None
-        holder = self.attachments.get(handle) or self._detached.get(handle)
-        return holder is None or holder is attachment
-
     def count_not_sent(self) -> int:
         """Returns how many parcels wait, or waited when the session closed."""
         return self._not_sent.left or len(self.waiting)

@@ -40,10 +40,13 @@ def unsent_between(attachment: Attachment, stream: Stream, first: int, to: int) 
 def _waiting(attachment: Attachment, stream: Stream, first: int, to: int) -> tuple[list[Found], int]:
     """Returns the parcels of these offsets that wait to bring something to the attachment, and how many were looked
     at."""
-    session = attachment.session
-    if attachment.handle is None or stream.parcel <= session.sent_to or not session.parcels_name(attachment):
+    session, last = attachment.session, attachment.last_parcel
+    if attachment.handle is None or stream.parcel <= session.sent_to:
         return [], 0
-    return session.unsent(stream.key_id, attachment.handle, first, to)
+    found, looked_at = session.unsent(stream.key_id, attachment.handle, first, to)
+    if last is not None:  # Later ones are of another queue, which the handle means now.
+        found = [one for one in found if one[1].number <= last]
+    return found, looked_at
 
 
 class UnsentLists:
