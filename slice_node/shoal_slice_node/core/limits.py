@@ -486,6 +486,9 @@ PUMP_TURN_BINDINGS: Final = 200
 PUMP_TURN_LOOKS: Final = 5_000
 """Streams looked at in one turn: about 2 ms."""
 
+LOOKS_PER_COST: Final = 5
+"""How many such looks the work of taking back counts as, for what one stretch costs that comes back."""
+
 CONSUMERS_PER_QUEUE_MAX: Final = 10_000
 """Sessions that compete for one queue."""
 

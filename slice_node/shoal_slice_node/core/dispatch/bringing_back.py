@@ -66,14 +66,13 @@ def _give_again(
 
 def bring_back(registry: Registry, stream: Stream) -> Back:
     """Takes back what is out of a stream with any that left, or whose sessions ended, before something behind it is
-    given. Not `is_all`: the parcels of such a session are still being listed; the feed is in line to go on."""
+    given. Not `is_all`: the parcels of such a session are still being listed; to go on, it must be asked again."""
     if not registry.leaving.loses(stream.feed):
         return Back([], True, 0)
     left = {entry.attachment for entry in stream.out if not entry.attachment.attached}
     for attachment in left:
         session = attachment.session
         if stream.parcel > session.sent_to and session.list_left_behind(LISTED_AT_ONCE_MAX):
-            registry.wake(stream.feed)
             return Back([], False, LISTED_AT_ONCE_MAX // UNSENT_PER_COST)
     back = take_back(registry, stream, left, 1 << 62)
     stream.feed.clear_lagging(stream)  # The caller goes on with it.

@@ -16,10 +16,9 @@ from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import (
     EXPIRED_PER_GAP_MAX,
+    LOOKS_PER_COST,
     PARCEL_BYTES_MAX,
-    PUMP_TURN_HANDLES,
     PUMP_TURN_LOOKS,
-    PUMP_TURN_ROWS,
 )
 from shoal_slice_node.core.rows.key_row import KeyRow
 
@@ -55,6 +54,11 @@ class Budget:
         if self.rows <= 0 or self.chunk_bytes <= 0 or self.messages <= 0:
             return True
         return self.looks <= 0 or self.gap_bytes <= 0
+
+    def goes_on(self) -> None:
+        """Notes that something else was done, as much as a turn may, and that there is more of it."""
+        self.given += 1
+        self.rows = 0
 
     def telling(self, give: Give) -> Give:
         """Returns what gives a gap, and spends it."""
@@ -93,13 +97,15 @@ def fill(
     """Gives what the stream lacks. Returns True if the stream has caught up. Returns False if no attachment has room,
     the budget is spent, the stream has as many done ranges as are allowed and waits for acks, or something of it comes
     back soon. `give_run`: does as `give` with each of many chunks, sooner."""
+    cost = 0
     if registry.leaving and stream.out:
         back = bring_back(registry, stream)
-        budget.rows -= back.cost * PUMP_TURN_ROWS // PUMP_TURN_HANDLES
-        budget.given += len(back.attachments)  # So the stream does not count as one that waits for acks.
         if not back.is_all:
-            budget.looks -= 1
+            budget.goes_on()
             return False
+        if back.attachments:
+            budget.given += 1  # So the stream does not count as one that waits for acks.
+        cost = back.cost
     state = registry.state
     found = state.key_by_id(stream.key_id)
     if found is None:
@@ -125,7 +131,7 @@ def fill(
         filling.give_lowest()
         caught_up = False
     filling.count_reading()
-    budget.looks -= 1
+    budget.looks -= 1 + cost * LOOKS_PER_COST  # Only now: every turn makes progress.
     return caught_up
 
 
