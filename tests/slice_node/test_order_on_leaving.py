@@ -13,7 +13,8 @@ from .nacks_driver import NacksDriver
 from .unsent_steps import declared
 
 WINDOW, MESSAGES = 100, 250
-KINDS = range(11)
+KINDS = range(len(CoreDriver().dispatcher._pump._kinds))
+"""Places at which the pump may begin: one for each kind of its work."""
 
 
 def consumed(core: CoreDriver, session: Session) -> list[tuple[int, int]]:

@@ -123,7 +123,9 @@ class SessionRequest(_message.Message):
     settled: _builtins.int
     """The client has every answer up to this sequence: the slice may forget them."""
     change: _builtins.bytes
-    """A serialized Change. It goes into the journal as it came. A repeated sequence gets the first answer again."""
+    """A serialized Change. The journal holds it, with what only the leader knows of drops and binds. A repeated sequence
+    gets the first answer again.
+    """
     @_builtins.property
     def open(self) -> Global___Open:
         """First frame of every session."""

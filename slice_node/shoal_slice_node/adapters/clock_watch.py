@@ -20,7 +20,7 @@ class ClockWatch:
         self._record_ms = 0
 
     def look(self, wall_ms: int, record_ms: int) -> None:
-        """Compares them. `record_ms`: the time of the newest record, Unix time as `wall_ms` is."""
+        """Compares the clock with the records: `record_ms` is the time of the newest, Unix time as `wall_ms` is."""
         was_ms, behind_ms = self.behind_ms, record_ms - wall_ms
         self.behind_ms = behind_ms if behind_ms >= CLOCK_BEHIND_MS else 0
         self._record_ms = record_ms

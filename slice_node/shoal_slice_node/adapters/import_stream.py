@@ -60,7 +60,7 @@ class ImportStream:
         """The highest number that the next chunk may have; 0 before the first chunk."""
         self._room = asyncio.Semaphore(IMPORT_CHUNKS_IN_FLIGHT)
         self._answers: asyncio.Queue[wire.ImportResponse | None] = asyncio.Queue()
-        """The answers to be written, bounded by `_room`. None: no more will come."""
+        """The answers to be written, bounded by `_room`. None, or one with an error: no more will come."""
 
     async def serve(self) -> None:
         """Serves the call. Raises the errors that refuse the whole call: Malformed, TooLarge, OutOfRange, and those of
@@ -81,7 +81,8 @@ class ImportStream:
 
     async def _read(self) -> None:
         turn = Turn(self._patience, self._context.peer(), IMPORT_TURN_S)
-        while True:
+        last: wire.ImportResponse | None = None
+        while last is None:
             async with turn.waiting("sent"):
                 data = await self._context.read()
             if data is grpc.aio.EOF:
@@ -95,14 +96,10 @@ class ImportStream:
             try:
                 self._submit(request)
             except ShoalError as error:
-                self._answers.put_nowait(wire.ImportResponse(chunk=request.chunk, error=error.to_wire()))
-                return
+                last = wire.ImportResponse(chunk=request.chunk, error=error.to_wire())
         # This item comes after all chunks that are under way, so their answers come first.
-        end = Item(0, None, lambda _: self._answers.put_nowait(None), self._failed_at_end)
+        end = Item(0, None, lambda _: self._answers.put_nowait(last), lambda _: self._answers.put_nowait(last))
         self._broker.commit_loop.submit(end, self._source)
-
-    def _failed_at_end(self, _: ShoalError) -> None:
-        self._answers.put_nowait(None)
 
     def _submit(self, request: wire.ImportRequest) -> None:
         """Checks a chunk and submits it. Raises Malformed, OutOfRange, TooLarge."""

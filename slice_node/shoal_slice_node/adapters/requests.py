@@ -70,8 +70,8 @@ def submit_change(
 
 
 def _answer_again(broker: Broker, source: Source, head: ChangeHead, checked: Checked, answer: Answered) -> bool:
-    """Answers a change that was applied before, in its turn, without a record: who asks again while no changes are
-    taken must not believe that it was not done. Returns False if it was not."""
+    """Answers a change that was applied before, in its turn, without a record: a client that asks again while no
+    changes are taken must not believe that it was not done. Returns False if it was not."""
     outcome = None if head.producer == NO_PRODUCER else kept_answer(broker.state, head)
     if outcome is None:
         return False

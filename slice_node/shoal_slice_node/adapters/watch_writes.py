@@ -48,7 +48,7 @@ class WatchWrite:
 
 
 class WatchWrites:
-    """Keeps them."""
+    """Keeps the responses of watches that are being written."""
 
     def __init__(self) -> None:
         self._writing: dict[WatchWrite, None] = {}

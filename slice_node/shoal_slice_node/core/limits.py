@@ -504,8 +504,8 @@ deliveries has room for. Further pulls get PULL_FLOOR messages of queues of whic
 else."""
 
 PULL_FLOOR: Final = 10
-"""Messages of a queue of which nothing is out that a pull gets, whatever its session owes: who lets many leases run
-keeps no other worker from its jobs. As each such queue counts as attached, they take no more than OWED_BY_PULLS_MAX
+"""Messages of a queue of which nothing is out that a pull gets, whatever its session owes: a worker that lets many
+leases run keeps no other from its jobs. As each such queue counts as attached, they take no more than OWED_BY_PULLS_MAX
 do."""
 
 LISTED_AT_ONCE_MAX: Final = 2_000

@@ -99,7 +99,8 @@ def bind(state: State, name: bytes, keys: list[bytes], begin: Begin) -> Work[lis
 
 def check_all_bound(state: State, name: bytes, keys: list[bytes], per_step: int) -> Work[None]:
     """Checks a bind of a queue for whose bindings there is no more room in memory: it may change nothing. Raises
-    NoSuchQueue, NotOwner, ResourceExhausted."""
+    NoSuchQueue, NotOwner, and ResourceExhausted without limit and value: those are the leader's, and every node refuses
+    alike."""
     queue = existing_queue(state, name)
     for place, full_name in enumerate(state.owned_names(keys), 1):
         if not is_bound(state, queue, full_name):

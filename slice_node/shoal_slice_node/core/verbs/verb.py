@@ -142,14 +142,14 @@ class Verb(NamedTuple):
     """Describes a verb. `name`: its word in archives and reports. `check(number, step, measures)`: checks what needs
     the frame alone, adds the measures of its chunks, and returns its operations. `apply`: applies a step that was
     checked; what it adds to totals and events is in the record's Effects. `columns`: what a step names. `shape`: its
-    columns of numbers, which are counted before a large frame is parsed. `grows`: it may give queues bindings. `price`:
-    what it may take besides its operations; None: nothing. `in_run`: its frames are the chunks of a run: sessions may
-    not use it, and no chunk may follow a gap. `atomic`: it may stand in an atomic change.
-    `looks(step)`: what it takes besides, in operations, that does not count in the bound of a frame; None: nothing.
-    `leader_decides(step)`: the record must say something of the step that only the leader knows
-    (core/node/unused_drops.py); None: never. `frees`: it takes little of the journal, and lets go of more: it is taken
-    on a full disk as long as there is a reserve. `by_slice`: only the slice itself writes it, in the place of another
-    one."""
+    columns of numbers, which are counted before a large frame is parsed. `grows`: it may give queues bindings; of binds
+    the leader decides whether memory has room for them (core/node/limited_binds.py). `price`: what it may take besides
+    its operations; None: nothing. `in_run`: its frames are the chunks of a run: sessions may not use it, and no chunk
+    may follow a gap. `atomic`: it may stand in an atomic change. `looks(step)`: what it takes besides, in operations,
+    that does not count in the bound of a frame; None: nothing. `leader_decides(step)`: the record must say something of
+    a drop that only the leader knows (core/node/unused_drops.py); None: never. `frees`: it takes little of the journal,
+    and lets go of more: it is taken on a full disk as long as there is a reserve. `by_slice`: only the slice itself
+    writes it, in the place of another one."""
 
     name: str
     check: Callable[[int, Any, Measures], int]
