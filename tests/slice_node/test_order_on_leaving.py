@@ -217,3 +217,34 @@ def test_a_queue_stays_in_line_while_parcels_of_a_session_that_ended_are_listed(
         turns += 1
     assert turns < 40 and core.dispatcher.attaching.closing
     assert consumed(core, other) == [(offset, 0) for offset in range(1, 42)]
+
+
+def test_what_comes_back_from_many_sessions_comes_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """200 sessions that ended together, with 1,000 parcels each, were one step of 0.3 s."""
+    core = of_many(0)
+    sessions = [core.session() for _ in range(30)]
+    for session in sessions:
+        core.attach(session, "q", 1)
+        for handle in range(2, 60):
+            core.dispatcher.attach(session, b"none %d" % handle, handle, 1, 1)
+    core.change_all(publish("k", b"x") for _ in range(600))
+    core.pump()
+    other = core.session()
+    core.attach(other, "q", 1)
+    for session in sessions:
+        core.dispatcher.close(session)
+    listed: list[int] = []
+    monkeypatch.setattr(bringing_back, "LISTED_AT_ONCE_MAX", 50)
+    monkeypatch.setattr(bringing_back, "PUMP_TURN_HANDLES", 50)
+    (stream,) = core.dispatcher.registry.by_key[next(iter(core.dispatcher.registry.by_key))].values()
+    while True:
+        before = sum(session.not_listed for session in sessions), len(stream.out)
+        back = bringing_back.bring_back(core.dispatcher.registry, stream)
+        listed.append(before[0] - sum(session.not_listed for session in sessions))
+        assert listed[-1] <= 50 and before[1] - len(stream.out) <= 70
+        if back.is_all:
+            break
+    assert sum(listed) == 600 and len(listed) > 20
+    stream.feed.set_lagging(stream)  # As the pump does with one that is to go on.
+    core.dispatcher.registry.wake(stream.feed)
+    assert consumed(core, other) == [(offset, 0) for offset in range(1, 601)]

@@ -13,7 +13,7 @@ from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Out
 from shoal_slice_node.core.dispatch.unsent import split, unsent_between
-from shoal_slice_node.core.limits import LISTED_AT_ONCE_MAX, LOOKED_AT_PER_COST, UNSENT_PER_COST
+from shoal_slice_node.core.limits import LISTED_AT_ONCE_MAX, LOOKED_AT_PER_COST, PUMP_TURN_HANDLES, UNSENT_PER_COST
 from shoal_slice_node.core.ranges import Ranges
 
 if TYPE_CHECKING:
@@ -66,14 +66,18 @@ def _give_again(
 
 def bring_back(registry: Registry, stream: Stream) -> Back:
     """Takes back what is out of a stream with any that left, or whose sessions ended, before something behind it is
-    given. Not `is_all`: the parcels of such a session are still being listed; to go on, it must be asked again."""
+    given. Not `is_all`: it is more than a step may do; to go on, it must be asked again."""
     if not registry.leaving.loses(stream.feed):
         return Back([], True, 0)
     left = {entry.attachment for entry in stream.out if not entry.attachment.attached}
+    parcels = LISTED_AT_ONCE_MAX
     for attachment in left:
         session = attachment.session
-        if stream.parcel > session.sent_to and session.list_left_behind(LISTED_AT_ONCE_MAX):
-            return Back([], False, LISTED_AT_ONCE_MAX // UNSENT_PER_COST)
-    back = take_back(registry, stream, left, 1 << 62)
+        if stream.parcel > session.sent_to and session.not_listed:
+            some = min(parcels, session.not_listed)
+            parcels -= some
+            if session.list_left_behind(some) or not parcels:
+                return Back([], False, LISTED_AT_ONCE_MAX // UNSENT_PER_COST)
+    back = take_back(registry, stream, left, PUMP_TURN_HANDLES)
     stream.feed.clear_lagging(stream)  # The caller goes on with it.
     return back

@@ -26,7 +26,7 @@ class _OfKey(NamedTuple):
 class NotSent:
     """Lists them. Invariant: while the session is open, `_by_key` has no parcel that does not wait for it."""
 
-    __slots__ = ("_by_key", "_left_behind", "_listed_to", "_longest", "_unlisted", "left")
+    __slots__ = ("_by_key", "_left_behind", "_listed_to", "_longest", "left", "not_listed")
 
     def __init__(self) -> None:
         self._by_key: dict[bytes, _OfKey] | None = None
@@ -36,7 +36,7 @@ class NotSent:
         """How many offsets a parcel has, at most."""
         self._left_behind: Iterator[Found] = iter(())
         """What waited when the session closed, and is not listed yet."""
-        self._unlisted = 0
+        self.not_listed = 0
         """How many parcels these are."""
         self.left = 0
         """How many waited when the session closed."""
@@ -44,15 +44,15 @@ class NotSent:
     def close(self, waiting: dict[Slot, Parcel]) -> None:
         """Notes that the session has ended, and what waited for it."""
         self._by_key = None
-        self._left_behind, self.left, self._unlisted = iter(waiting.items()), len(waiting), len(waiting)
+        self._left_behind, self.left, self.not_listed = iter(waiting.items()), len(waiting), len(waiting)
 
     def list_left_behind(self, parcels_max: int) -> bool:
         """Lists some of the parcels that waited when the session closed. Returns whether there are more."""
         for slot, parcel in islice(self._left_behind, parcels_max):
             parcel.drop_chunk()
             self._add(slot, parcel)
-        self._unlisted -= min(parcels_max, self._unlisted)
-        return self._unlisted > 0
+        self.not_listed -= min(parcels_max, self.not_listed)
+        return self.not_listed > 0
 
     def list_new(self, waiting: dict[Slot, Parcel]) -> None:
         """Lists those of the parcels that wait for an open session which have joined since the last call."""

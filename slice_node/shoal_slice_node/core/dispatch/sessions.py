@@ -350,6 +350,11 @@ class Session:
         """Returns how many parcels wait, or waited when the session closed."""
         return self._not_sent.left or len(self.waiting)
 
+    @property
+    def not_listed(self) -> int:
+        """Returns how many parcels that waited when the session closed are not listed yet."""
+        return self._not_sent.not_listed
+
     def list_left_behind(self, parcels_max: int) -> bool:
         """See NotSent.list_left_behind."""
         return self._not_sent.list_left_behind(parcels_max)
