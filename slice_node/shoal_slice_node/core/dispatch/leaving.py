@@ -22,13 +22,15 @@ class Leaving:
         return bool(self._feeds or self._sessions)
 
     def loses(self, feed: Feed) -> bool:
-        """Returns whether some that left a feed, or whose sessions ended, may have something out of it."""
-        if feed.leaving or not self._sessions:
+        """Returns whether some that left a feed may have something out of it, or sessions that ended have."""
+        sessions = self._sessions
+        if feed.leaving or not sessions:
             return feed.leaving
-        numbers = (feed.attachments, feed.pullers)
-        if len(self._sessions) <= len(feed.attachments) + len(feed.pullers):
-            return any(number in one for number in self._sessions for one in numbers)
-        return any(number in self._sessions for one in numbers for number in one)
+        for some in (feed.attachments, feed.pullers):
+            few = sessions if len(sessions) < len(some) else some
+            if any(number in sessions and number in some and some[number].messages for number in few):
+                return True
+        return False
 
     def session_ends(self, session: Session) -> None:
         """Notes that what a session has out comes back from now on."""
