@@ -72,7 +72,8 @@ class Leases:
 
     def bindings_of(self, queue: Name) -> int | None:
         """Returns about how many bindings a queue had when it was last pulled, or its backlog asked for, through this
-        object: what such a question costs slices. None: not known."""
+        object: what such a question costs slices. 0: nothing is bound, and nothing was sent there yet. None: not
+        known, or there is no such queue."""
         return self._bindings.get(encode_name(queue, "queue"))
 
     async def backlogs(self, queues: Sequence[Name], *, deadline_s: float | None = None) -> list[Backlog]:
@@ -116,10 +117,9 @@ class Leases:
                 silent.append(name)
             else:
                 raise answer
-        if silent:
-            bindings = max(bindings, self._bindings.get(queue, 0))
-        if len(silent) < len(answers):
-            self._note_bindings(queue, bindings, bool(silent))
+        may_exist = bool(silent or refused) or any(part.exists for part in parts.values())
+        answered = len(silent) < len(answers)
+        self._note_bindings(queue, bindings if may_exist and answered else None, bool(silent))
         home = parts.get(self._routing.map.current.owner_of(direct_key(queue)))
         if home is not None:
             living = living_parts(list(parts.values()), home)
@@ -136,11 +136,13 @@ class Leases:
             return self._routing.describing_long
         return self._routing.describing_unknown if None in bindings else self._routing.describing
 
-    def _note_bindings(self, queue: bytes, bindings: int, more: bool) -> None:
-        """Remembers a queue's size. `more`: silent slices may have bindings of it, too; a queue that has none at all is
-        not remembered."""
-        self._bindings.pop(queue, None)
-        if bindings or more:
+    def _note_bindings(self, queue: bytes, bindings: int | None, silent: bool) -> None:
+        """Remembers how many bindings a queue has on the slices that answered: 0 if it is only declared; None if no
+        slice answered, or none has the queue. `silent`: some did not answer, and may have as many as before."""
+        before = self._bindings.pop(queue, None)
+        if silent and before is not None:
+            bindings = max(bindings or 0, before)
+        if bindings is not None:
             self._bindings[queue] = bindings
         if len(self._bindings) > QUEUE_SIZES_MAX:
             self._bindings.pop(next(iter(self._bindings)))

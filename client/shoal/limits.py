@@ -40,10 +40,12 @@ PURGES_AT_ONCE_MAX: Final = 1_000
 """The number of queues of one call that are purged together: bounds tasks and futures."""
 
 LEFTOVERS_AT_ONCE_MAX: Final = 1_000
+"""The number of queues that are looked for on one slice together: what a slice takes in one Describe."""
+
 PLACES_AT_ONCE_MAX: Final = 128
-"""The number of queues that are looked for on one slice together: what a slice takes in one Describe. The number of
-places, each a slice and a home, that one call asks together, or all calls' leftovers: a task each. One slice that does
-not answer is part of 126 places of a cluster of 64; a place takes none of them while it pauses."""
+"""The number of places that a call asks together, or all calls' leftovers: a task each. A place is a slice and a home
+of its queues. In a cluster of 64 slices, 126 places have to do with one slice: if it does not answer, others are asked
+all the same. A place that pauses is not counted."""
 
 PARTS_LEFT_MAX: Final = 100_000
 PARTS_LEFT_ASK_S: Final = 30.0

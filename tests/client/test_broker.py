@@ -358,6 +358,17 @@ async def test_a_queue_declared_anew_has_nothing_of_what_was_dropped(broker: Bro
     assert [(await broker.publish(key, b"after")).queues for key in keys] == [1, *[0] * 8]
 
 
+async def test_the_direct_key_is_a_binding_once_something_was_sent(broker: Broker) -> None:
+    queue = fresh("queue")
+    for _ in range(2):
+        await broker.declare(queue)
+        assert (await broker.describe(queue)).binding_count == 0
+        assert (await broker.send(queue, b"x")).queues == 1
+        found = await broker.describe(queue, bindings=True)
+        assert (found.binding_count, [one.key for one in found.bindings]) == (1, [f"@{queue}"])
+        await broker.drop(queue)
+
+
 async def test_names_of_queues_come_in_pages_over_all_slices(broker: Broker) -> None:
     prefix = fresh("page")
     queues = [f"{prefix}-{number}" for number in range(5)]

@@ -32,10 +32,12 @@ class Slice:
         self.asked: list[int] = []
         self.refused: list[int] = []
         self.broken: ShoalError | None = None
+        self.asked_while_broken = 0
         self.describing = Describing(lambda name: self)  # type: ignore[arg-type,return-value]
 
     async def ask(self, question: wire.Describe, deadline: float) -> wire.Answer:
         if self.broken is not None:
+            self.asked_while_broken += 1
             raise self.broken
         value = sum(self.bindings[queue] for queue in question.queues)
         if value > self.bindings_max:
@@ -79,6 +81,13 @@ async def test_a_queue_that_is_refused_alone_leaves_the_others_theirs() -> None:
         assert isinstance(large, ShoalError) and is_too_large(large)
         assert not any(isinstance(other, ShoalError) for other in (one, *others))
     assert slice_.refused == [1], "and is asked for alone the next time"
+
+
+async def test_a_slice_that_fails_is_asked_no_further() -> None:
+    slice_ = Slice(200_000, queues_of([1] * (2 * DESCRIBE_QUEUES_MAX + 1)))
+    slice_.broken = MapOrLeaderChanged("the leader is away")
+    assert await slice_.look() == [slice_.broken] * len(slice_.bindings)
+    assert slice_.asked_while_broken == 1
 
 
 async def test_sizes_are_tried_anew_once_they_are_old(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,6 +203,38 @@ async def test_a_queue_s_size_is_known_though_a_slice_is_silent(memory: tuple[Fa
     cluster.slices["s02"].refuse_frames = [ResourceExhausted("no room for answers", subject="answers")]
     await leases.backlogs(QUEUES[:1])
     assert (leases.bindings_of(QUEUES[0]) or 0) >= KEYS, "what is not told now counts as before"
+
+
+async def test_a_queue_without_bindings_is_a_queue_of_known_size(memory: tuple[FakeCluster, shoal.Broker]) -> None:
+    """A declared queue that nothing was sent to yet has none: it was taken for one of unknown size."""
+    cluster, broker = memory
+    await broker.declare("inbox")
+    leases = shoal.Leases(broker)
+    cluster.home_of("inbox").refuse_frames = [ResourceExhausted("no room for answers", subject="answers")]
+    await leases.backlogs(["inbox"])
+    assert leases.bindings_of("inbox") == 0, "as far as is known"
+    leases = shoal.Leases(broker)
+    await leases.backlogs(["inbox"])
+    assert leases.bindings_of("inbox") == 0
+    cluster.home_of("inbox").refuse_frames = [ResourceExhausted("no room for answers", subject="answers")]
+    await leases.backlogs(["inbox"])
+    assert leases.bindings_of("inbox") == 0, "what is not told now counts as before"
+    await broker.drop("inbox")
+    await leases.backlogs(["inbox"])
+    assert leases.bindings_of("inbox") is None
+
+
+async def test_sizes_of_so_many_queues_are_remembered(
+    memory: tuple[FakeCluster, shoal.Broker], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, broker = memory
+    monkeypatch.setattr("shoal.leases.QUEUE_SIZES_MAX", 5)
+    leases = shoal.Leases(broker)
+    await leases.backlogs(QUEUES[:5])
+    await leases.backlogs(QUEUES[:1])
+    await leases.backlogs(QUEUES[5:6])
+    known = [queue for queue in QUEUES if leases.bindings_of(queue) is not None]
+    assert known == [QUEUES[0], *QUEUES[2:6]], "that which was not asked for the longest is forgotten"
 
 
 async def test_a_queue_too_large_to_be_counted_is_pulled_all_the_same(

@@ -147,7 +147,7 @@ async def test_binds_follow_a_moved_partition(cluster: FakeCluster, fake_broker:
     assert not bind.done()
     cluster.announce()
     assert list(await bind) == keys
-    assert len((await fake_broker.describe(queue, bindings=True)).bindings) == 31
+    assert len((await fake_broker.describe(queue, bindings=True)).bindings) == len(keys)
 
 
 async def test_an_added_slice_is_attached(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:

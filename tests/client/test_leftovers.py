@@ -13,6 +13,7 @@ import pytest
 import shoal
 from shoal import Broker
 from shoal.core.backoff import Backoff
+from shoal.dropping import Dropping
 from shoal.homes import Homes
 from shoal.leftovers import Leftovers
 from tests.client.calls import until
@@ -197,6 +198,30 @@ async def test_what_was_dropped_before_the_caller_left_is_ended_elsewhere(
     home.answering.set()
     await until(lambda: not parts_on(cluster, "s02"))
     assert not parts_on(cluster, "s01")
+
+
+async def test_what_a_drop_that_is_cancelled_did_not_come_to_ask_is_ended(
+    fake_broker: Broker, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The homes have answered, and one slice is still asked."""
+    asking = asyncio.Event()
+    real = Dropping._drop_at
+
+    async def drop_at(self: Dropping, slice_name: str, *arguments: Any) -> dict[bytes, Any]:
+        if slice_name == "s02":
+            asking.set()
+            await asyncio.Event().wait()
+        return await real(self, slice_name, *arguments)
+
+    monkeypatch.setattr(Dropping, "_drop_at", drop_at)
+    queues = await with_parts(fake_broker, cluster, "s01", "s02", "s03")
+    dropping = asyncio.create_task(fake_broker.drop(queues))
+    await asking.wait()
+    assert parts_on(cluster, "s02") == queues and not parts_on(cluster, "s01")
+    dropping.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await dropping
+    await until(lambda: not parts_on(cluster, "s02") and not parts_on(cluster, "s03"))
 
 
 @pytest.mark.parametrize("how", ["refused", "conflict", "nothing is left"])

@@ -559,7 +559,7 @@ class FakeState:
             self.farewells.describe(queue, description)
         for name, key in self.keys.items():
             binding = key.bindings.get(queue)
-            if binding is not None:
+            if binding is not None and not _is_unused(name, key, binding):
                 offsets = set(range(max(binding.start, key.low), binding.end or key.head)) - binding.done
                 description.binding_count += 1
                 description.messages += len(offsets)
@@ -571,6 +571,11 @@ class FakeState:
         options = None if key.options == PLAIN else key.options.to_wire()
         bound = len(key.bindings)
         return wire.KeyDescription(key=name, exists=name in self.keys, head=key.head, queues=bound, options=options)
+
+
+def _is_unused(name: bytes, key: Key, binding: Binding) -> bool:
+    """Returns whether a queue's direct key was not used in this life: a real slice binds it when it is."""
+    return name.startswith(DIRECT_PREFIX) and binding.start == key.head
 
 
 def _copied(binding: Binding) -> Binding:

@@ -1,7 +1,8 @@
 """Lets pulls wait for messages of queues (long polls). They share repeated requests to every slice.
 
 What a look at a queue costs a slice goes by its bindings. So small, medium, large and unknown queues have lanes each:
-pulls of small ones do not wait for looks at large ones, and each lane takes a bounded share of the time.
+pulls of small ones do not wait for looks at large ones, and each lane takes a bounded share of the time. A queue is
+unknown until slices have told how many bindings it has.
 
 Belongs here: when a waiting pull should look again. Not here: pulling. A queue that is waited for is not attached, so
 waiting takes no message from other consumers.
@@ -81,8 +82,8 @@ class Arrivals:
             _Lane("medium", limits.LOOK_BINDINGS_MEDIUM, limits.LOOK_QUEUES_MEDIUM, large),
             _Lane("large", float("inf"), limits.LOOK_QUEUES_LARGE, large),
         )
-        self._unknown = _Lane("unknown", float("inf"), limits.LOOK_QUEUES_LARGE, large)
-        """Waiters of queues whose size no slice has told yet."""
+        self._unknown = _Lane("unknown", float("inf"), LEASE_BACKLOGS_MAX, large)
+        """Waiters of queues whose size no slice has told yet; a look tells it, or a few where they take long."""
         self._lanes = (*self._by_size, self._unknown)
 
     def __len__(self) -> int:

@@ -177,23 +177,25 @@ UTF-8."""
 LOOK_EVERY_S_MIN: Final = 0.03
 LOOK_EVERY_S_MAX: Final = 1.0
 LOOK_SHARE: Final = 0.1
-"""Backlogs of waiting queues are asked for together, with such pauses that asking takes a tenth of the time. A pause
-is at most LOOK_EVERY_S_MAX seconds, or as long as it must be for the shares below."""
+"""Backlogs of waiting queues are asked for together. The pause behind a look is nine times as long as the look, so
+that it takes a tenth of the time, within these bounds; a look of over 0.11 s has no longer pause than the upper bound,
+or what the shares below make necessary, and so takes more of the time."""
 
 LOOK_BINDINGS_SMALL: Final = LONG_QUESTION_BINDINGS
 LOOK_BINDINGS_MEDIUM: Final = 10_000
 """Queues of up to so many bindings are asked for together, and apart from larger ones: a slice takes about 5 us for a
-binding, so large queues would hold up the pulls of all others. The library asks for these on sessions of their own."""
+binding, so large queues would hold up the pulls of all others. The library asks for large and medium ones on sessions
+of their own."""
 
 LOOK_QUEUES_MEDIUM: Final = 10
 LOOK_QUEUES_LARGE: Final = 1
-"""Queues of these sizes that are asked for at a time, in turn: half of what one question to a slice may cost. Of
-unknown ones as many as of large ones."""
+"""Queues of these sizes that are asked for at a time, in turn: half of what one question to a slice may cost. Unknown
+ones are asked for together, as small ones: most are small, and a slice refuses to count too many bindings at a time."""
 
 LOOK_SHARE_MAX: Final = 0.4
 LOOK_SHARE_MAX_LARGER: Final = 0.2
-"""The most of the time in which small queues are asked for, and medium, large and unknown ones each: not more than one
-question to a slice at any time, over a while, however many bindings the waiting queues have."""
+"""The most of the time in which small queues are asked for, and medium, large and unknown ones each, however long looks
+take. Together these are all of the time: on average a slice has at most one such question of a gateway."""
 
 RETRY_S: Final = 1.0
 """The seconds after which a queue is pulled again while its whole backlog is given out: a lease may have ended."""

@@ -114,6 +114,37 @@ async def test_a_queue_that_turns_out_to_be_large_goes_to_the_large_ones(leases:
     assert len(arrivals) == 0
 
 
+async def test_queues_of_unknown_size_are_asked_for_together(leases: FakeLeases, tasks: Tasks) -> None:
+    """As many pulls as may wait took 20 s of looks, one after the other."""
+    names = [b"new%d" % number for number in range(40)]
+    leases.bindings = dict.fromkeys(names)
+    arrivals, gone = started(leases, tasks)
+    pulls = [tasks.start("pull", arrivals.wait(name, -1, WAIT_S, gone)) for name in names]
+    await leases.looked(2)
+    assert leases.asked[:2] == [names] * 2
+    leases.backlog = {names[-1]: SOME}
+    async with asyncio.timeout(WAIT_S):
+        assert await pulls[-1] == 1
+    assert not any(pull.done() for pull in pulls[:-1])
+
+
+@pytest.mark.parametrize("queue", [b"large", b"h"])
+async def test_a_pull_of_a_queue_that_no_slice_counts_looks_again_after_a_while(
+    queue: bytes, leases: FakeLeases, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "RETRY_S", WAIT_S)
+    leases.bindings = {b"large": 100_000}
+    leases.backlog = {queue: NONE._replace(refused=("s01",))}
+    arrivals, gone = started(leases, tasks)
+    early = tasks.start("pull", arrivals.wait(queue, 0, WAIT_S, gone))
+    await leases.looked(3)
+    assert not early.done()
+    monkeypatch.setattr(limits, "RETRY_S", -1.0)
+    async with asyncio.timeout(WAIT_S / 2):
+        assert await arrivals.wait(queue, 0, WAIT_S, gone) == 0
+    assert len(arrivals) == 1 and not early.done()
+
+
 async def test_a_look_that_fails_is_told_once_while_it_does(
     leases: FakeLeases, tasks: Tasks, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -141,6 +172,27 @@ def test_a_lane_takes_its_share_of_the_time_however_long_looks_take() -> None:
     assert small.pause_s(0.5, False) == limits.LOOK_EVERY_S_MAX
     assert (small.pause_s(4.0, False), large.pause_s(4.0, False)) == (6.0, 16.0)
     assert (small.pause_s(4.0, True), large.pause_s(4.0, True)) == (limits.LOOK_EVERY_S_MAX, 16.0)
+
+
+async def test_pulls_of_queues_that_are_only_declared_are_of_small_ones(tasks: Tasks) -> None:
+    """They were of unknown size until something was sent there, and asked for one at a time: 400 of them were woken
+    after up to 23 s."""
+    cluster = FakeCluster()
+    queues = [f"inbox{number}" for number in range(20)]
+    async with cluster.connect() as broker:
+        await broker.declare(queues)
+        leases = shoal.Leases(broker)
+        for queue in queues:
+            assert not await leases.pull(queue, 1, lease_ms=1_000)
+        arrivals, gone = started(leases, tasks)
+        pulls = [tasks.start("pull", arrivals.wait(queue.encode(), -1, WAIT_S, gone)) for queue in queues]
+        while len(arrivals) < len(queues):
+            await broker.publish(cluster.key_of("s01"), b"x")
+        assert [len(lane.waiters) for lane in arrivals._lanes] == [len(queues), 0, 0, 0]
+        await broker.send(queues[-1], b"x")
+        async with asyncio.timeout(WAIT_S / 2):
+            assert await pulls[-1] == 1
+        assert not any(pull.done() for pull in pulls[:-1])
 
 
 async def test_pulls_of_queues_with_many_bindings_are_woken(tasks: Tasks) -> None:
