@@ -195,7 +195,7 @@ class Node:
         dispatcher, attaching = self.dispatcher, self.dispatcher.attaching
         returning = attaching.returning
         ack, nack, take_back, detach = dispatcher.ack, dispatcher.nack, returning.take_back, attaching.end_attachment
-        stop = dispatcher.stop
+        stop, close = dispatcher.stop, attaching.close
 
         def nacking(
             attachment: Attachment,
@@ -237,6 +237,12 @@ class Node:
                 self.given.left.add(session.attachments[handle])
             detach(session, handle)
 
+        def closing(session: Session) -> None:
+            for attachment in (*session.attachments.values(), *session.pullers.values()):
+                self.given.leave(attachment)  # It may be given to others before the session's turn comes.
+            close(session)
+
+        attaching.close = closing  # type: ignore[method-assign]
         dispatcher.nack, dispatcher.stop = nacking, stopping  # type: ignore[method-assign]
         dispatcher.ack, returning.take_back, attaching.end_attachment = acking, taking_back, detaching  # type: ignore[method-assign]
 
