@@ -168,30 +168,39 @@ def test_a_feed_that_loses_nothing_is_not_looked_at() -> None:
     assert not leaving
 
 
-def test_it_does_not_either_where_the_session_ends() -> None:
+@pytest.mark.parametrize("third", [False, True])
+@pytest.mark.parametrize("ends", [False, True])
+def test_it_does_not_either_where_the_session_ends_or_a_third_queue_has_the_parcel(ends: bool, third: bool) -> None:
+    """What the handle's new queue gets joins a parcel that waited for the third one before."""
     core = NacksDriver()
     core.change(declare("dead"), bind("dead", "dead"))
     declared(core, "a", max_deliveries=1)
-    core.change(declare("b", "noise"), bind("a", "k"), bind("noise", "n"), publish("k", b"1"), publish("k", b"2"))
-    core.change(bind("b", "k", start=wire.START_EARLIEST))
+    core.change(declare("b", "c", "noise"), bind("a", "k"), bind("noise", "n"), publish("k", b"1"), publish("k", b"2"))
+    core.change(*[bind(name, "k", start=wire.START_EARLIEST) for name in "bc"])
     session = core.session()
     core.attach(session, "a", 1)
     core.pump()
     taken = core.dispatcher.take(session, 1)
     core.dispatcher.sent(session, taken.cost_bytes)
     core.attach(session, "noise", 9)
+    if third:
+        core.attach(session, "c", 2)
+    core.pump()
     core.change_all(publish("n", b"x") for _ in range(100))
     core.pump()
     core.dispatcher.detach(session, 1)
     core.attach(session, "b", 1)
-    core.dispatcher.registry.ready.move_to_end(
-        core.dispatcher.feeds[core.tables.queue_by_name.get(b"b") or b""], last=False
-    )
+    of_b = core.tables.queue_by_name.get(b"b")
+    assert of_b is not None
+    core.dispatcher.registry.ready.move_to_end(core.dispatcher.feeds[of_b], last=False)
     core.dispatcher._pump._next_kind = 0
     core.dispatcher.turn()
-    core.dispatcher.close(session)
+    if ends:
+        core.dispatcher.close(session)
     core.settle()
-    dead = core.session()
+    dead, other = core.session(), core.session()
+    core.attach(other, "a", 1)
+    assert core.times(other) == [(2, 0)]
     core.attach(dead, "dead", 1)
     assert len(core.take(dead)) == 1
 

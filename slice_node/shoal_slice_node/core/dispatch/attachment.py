@@ -77,7 +77,8 @@ class Attachment:
         self._left = False
         """It was detached, and gets nothing more."""
         self.last_parcel: int | None = None
-        """The number of the last parcel that was made when it was detached; None: it was not."""
+        """Parcels with its handle and a higher number are another queue's: the last number when it was detached, and 0
+        once nothing that waits is its own; None: it was not detached."""
         self._pulls = 0
         """The number of its pulls under way."""
         self._taken: list[Given] = []

@@ -36,10 +36,10 @@ class Pick(Protocol):
 class Budget:
     """Keeps what one turn may still read. `chunk_bytes`: bytes of the chunks that are sent. `rows`: parts, and what
     else reading logs costs (LogRows.cost). `gap_bytes`: what gaps may still take in an answer. `looks`: streams that
-    may still be looked at. `given`: parts given so far, gaps included.
+    may still be looked at. `given`: parts given so far, gaps included. `went_on`: see `goes_on`.
     """
 
-    __slots__ = ("chunk_bytes", "gap_bytes", "given", "looks", "messages", "rows")
+    __slots__ = ("chunk_bytes", "gap_bytes", "given", "looks", "messages", "rows", "went_on")
 
     def __init__(self, rows: int, chunk_bytes: int, messages: int = 1 << 62, gap_bytes: int = 1 << 62) -> None:
         self.rows = rows
@@ -48,6 +48,7 @@ class Budget:
         self.gap_bytes = gap_bytes
         self.looks = PUMP_TURN_LOOKS
         self.given = 0
+        self.went_on = False
 
     @property
     def spent(self) -> bool:
@@ -59,6 +60,7 @@ class Budget:
         """Notes that something else was done, as much as a turn may, and that there is more of it."""
         self.given += 1
         self.rows = 0
+        self.went_on = True
 
     def telling(self, give: Give) -> Give:
         """Returns what gives a gap, and spends it."""

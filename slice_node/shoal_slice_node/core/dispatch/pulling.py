@@ -148,6 +148,8 @@ class Puller:
                     feed.set_lagging(stream)  # Behind the others: the next pull begins with their keys.
                     looked_at += not budget.spent  # It waits for acks.
             messages, chunk_bytes, gap_bytes = budget.messages, budget.chunk_bytes, budget.gap_bytes
+            if budget.went_on:
+                looked_at = 0  # The stream that is to go on stands behind those that were looked at.
             if not budget.spent and not feed.loading:
                 break
             yield

@@ -286,6 +286,8 @@ class Session:
         if not detached:
             return 0
         freed = 0
+        for attachment in detached.values():
+            attachment.note_last_parcel(0)  # What waits for it is noted below: then no parcel is its own.
         for slot, parcel in list(self.waiting.items()):
             if detached.keys().isdisjoint(parcel.handles):
                 continue
