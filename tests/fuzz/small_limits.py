@@ -97,7 +97,7 @@ SMALL: dict[str, tuple[int, ...]] = {
 TOGETHER = {
     "BUCKET_ENTRIES_MEAN": {"BUCKET_ENTRIES_LOW": 1},
     "GIVEN_AT_ONCE_MAX": {"ATTACHED_AT_ONCE_MAX": 1},
-    "LISTED_PER_COST": {"LOOKED_AT_PER_COST": 1},
+    "LISTED_PER_COST": {"LOOKED_AT_PER_COST": 1, "LISTED_AT_ONCE_MAX": 1, "LOOKS_PER_COST": 1_000},
     "ACK_COST_PER_RECORD": {"BIND_BACKS_NOTED_MAX": 2, "BIND_BACKS_FORGOTTEN_MAX": 1},
 }
 """The limits that are small together with a limit, as they must be, or show most then; and their values."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.dispatch import bringing_back
+from shoal_slice_node.core.dispatch import bringing_back, filling
 from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.limits import LEAVING_LOOKS_MAX
 
 from .core_driver import CoreDriver, bind, declare, publish
 from .nacks_driver import NacksDriver
@@ -159,6 +160,27 @@ def test_a_feed_that_loses_nothing_is_not_looked_at() -> None:
     leaving.session_ends(session)
     assert leaving.loses(feed)
     leaving.session_ended(session)
+    core.ack(session, "k", 1, 2)
+    leaving.session_ends(session)
+    assert not leaving.loses(feed), "it has nothing out"
+    leaving.session_ended(session)
+    puller = core.session()
+    core.change(publish("k", b"y"))
+    core.dispatcher.detach(session, 1)
+    core.pump()
+    core.change(bind("q", "l"), publish("l", b"z"))
+    assert core.pull(puller, "q", 10)
+    leaving.session_ends(puller)
+    feed = next(iter(core.dispatcher.feeds.values()))
+    assert leaving.loses(feed), "what was pulled is out"
+    leaving.session_ended(puller)
+    some = [core.session() for _ in range(LEAVING_LOOKS_MAX + 1)]
+    for one in some:
+        core.attach(one, "q", 1)
+        leaving.session_ends(one)
+    assert leaving.loses(feed), "so many are not looked at"
+    for one in some:
+        leaving.session_ended(one)
     leaving.begin_feed()
     assert leaving and not leaving.loses(feed)
     feed.begin_leave()
@@ -257,3 +279,27 @@ def test_what_comes_back_from_many_sessions_comes_in_steps(monkeypatch: pytest.M
     stream.feed.set_lagging(stream)  # As the pump does with one that is to go on.
     core.dispatcher.registry.wake(stream.feed)
     assert consumed(core, other) == [(offset, 0) for offset in range(1, 601)]
+
+
+def test_a_look_at_what_does_not_come_back_takes_no_turn_from_what_has_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has room and backlog left the line: looking at it had used its turn up before anything was given."""
+    monkeypatch.setattr(filling, "LOOKS_PER_COST", 1_000_000)
+    monkeypatch.setattr(bringing_back, "LOOKED_AT_PER_COST", 1)
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k"))
+    core.change_all(publish("k", b"x") for _ in range(60))
+    reader, ending = core.session(), core.session()
+    core.attach(reader, "q", 1, 30)
+    core.attach(ending, "q", 1, 1)
+    core.pump()
+    (stream,) = core.dispatcher.registry.by_key[next(iter(core.dispatcher.registry.by_key))].values()
+    core.dispatcher.registry.leaving.session_ends(ending)
+    core.deliveries(reader)
+    core.ack(reader, "k", 1, 11)
+    budget = filling.Budget(100, 1 << 20)
+    registry = core.dispatcher.registry
+    assert stream.lagging and not filling.fill(
+        registry, stream, stream.feed.pick, registry.give, budget, registry.leases.of, registry.give_run
+    )
+    assert budget.given and budget.spent and reader.waiting, "it gave first, and paid for the look then"
+    registry.leaving.session_ended(ending)

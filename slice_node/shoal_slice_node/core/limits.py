@@ -508,6 +508,10 @@ PULL_FLOOR: Final = 10
 leases run keeps no other from its jobs. As each such queue counts as attached, they take no more than OWED_BY_PULLS_MAX
 do."""
 
+LEAVING_LOOKS_MAX: Final = 50
+"""Consumers of a queue that are looked at to find whether sessions that ended have something out of it, for each chunk;
+if there are more, it may be so."""
+
 LISTED_AT_ONCE_MAX: Final = 2_000
 """Parcels of a session that ended which are listed at once, where another one waits for what it had."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.limits import LEAVING_LOOKS_MAX
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.sessions import Session
@@ -22,12 +23,14 @@ class Leaving:
         return bool(self._feeds or self._sessions)
 
     def loses(self, feed: Feed) -> bool:
-        """Returns whether some that left a feed may have something out of it, or sessions that ended have."""
+        """Returns whether some that left a feed, or sessions that ended, may have something out of it."""
         sessions = self._sessions
         if feed.leaving or not sessions:
             return feed.leaving
         for some in (feed.attachments, feed.pullers):
             few = sessions if len(sessions) < len(some) else some
+            if len(few) > LEAVING_LOOKS_MAX:
+                return True  # To look at what is out costs less.
             if any(number in sessions and number in some and some[number].messages for number in few):
                 return True
         return False
