@@ -39,6 +39,38 @@ def of_many(messages: int) -> CoreDriver:
     return core
 
 
+def with_handles(core: CoreDriver, session: Session, count: int) -> None:
+    """Lets a session attach queues that are not there, under the handles from 2 on."""
+    for handle in range(2, count):
+        core.dispatcher.attach(session, b"none %d" % handle, handle, 1, 1)
+
+
+def sent_one_of_two(core: NacksDriver, *others: str) -> Session:
+    """Returns a session that has `a`, with one delivery allowed, under handle 1, and was sent one message of two.
+    `others` have to get both, too."""
+    core.change(declare("dead", "noise"), bind("dead", "dead"))
+    declared(core, "a", max_deliveries=1)
+    core.change(declare(*others), bind("a", "k"), bind("noise", "n"), publish("k", b"1"), publish("k", b"2"))
+    core.change(*[bind(name, "k", start=wire.START_EARLIEST) for name in others])
+    session = core.session()
+    core.attach(session, "a", 1)
+    core.pump()
+    taken = core.dispatcher.take(session, 1)
+    core.dispatcher.sent(session, taken.cost_bytes)
+    assert [one.low for one in taken.deliveries] == [1]
+    core.attach(session, "noise", 9)
+    return session
+
+
+def check_counted(core: NacksDriver) -> None:
+    """What was sent of `a` is a dead letter, and the other message comes."""
+    dead, other = core.session(), core.session()
+    core.attach(other, "a", 1)
+    assert core.times(other) == [(2, 0)]
+    core.attach(dead, "dead", 1)
+    assert len(core.take(dead)) == 1
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ends", [False, True])
 def test_a_queue_that_is_attached_again_goes_on_in_order(kind: int, ends: bool) -> None:
@@ -94,17 +126,7 @@ def test_a_new_message_does_not_come_before_what_comes_back() -> None:
 def test_what_is_taken_for_another_queue_does_not_count_as_not_sent() -> None:
     """A handle means another queue before all of the first one has come back."""
     core = NacksDriver()
-    core.change(declare("dead"), bind("dead", "dead"))
-    declared(core, "a", max_deliveries=1)
-    core.change(declare("b", "noise"), bind("a", "k"), bind("noise", "n"), publish("k", b"1"), publish("k", b"2"))
-    core.change(bind("b", "k", start=wire.START_EARLIEST))
-    session = core.session()
-    core.attach(session, "a", 1)
-    core.pump()
-    taken = core.dispatcher.take(session, 1)
-    core.dispatcher.sent(session, taken.cost_bytes)
-    assert [one.low for one in taken.deliveries] == [1]
-    core.attach(session, "noise", 9)
+    session = sent_one_of_two(core, "b")
     core.change_all(publish("n", b"x") for _ in range(100))
     core.pump()
     core.dispatcher._pump._next_kind = 0
@@ -113,11 +135,7 @@ def test_what_is_taken_for_another_queue_does_not_count_as_not_sent() -> None:
     core.settle()
     core.dispatcher.detach(session, 1)
     core.settle()
-    other, dead = core.session(), core.session()
-    core.attach(other, "a", 1)
-    assert core.times(other) == [(2, 0)]
-    core.attach(dead, "dead", 1)
-    assert len(core.take(dead)) == 1
+    check_counted(core)
 
 
 def test_what_others_had_keeps_no_message_waiting_for_the_rest_of_their_sessions() -> None:
@@ -125,11 +143,10 @@ def test_what_others_had_keeps_no_message_waiting_for_the_rest_of_their_sessions
     core = of_many(0)
     reader = core.session()
     core.attach(reader, "q", 1)
-    for number in range(3):
+    for _ in range(3):
         session = core.session()
         core.attach(session, "q", 1, 1)
-        for handle in range(2, 300):
-            core.dispatcher.attach(session, b"none %d of %d" % (handle, number), handle, 1, 1)
+        with_handles(core, session, 300)
     core.change_all(publish("k", b"x") for _ in range(6))
     got = consumed(core, reader)
     streams = [stream for some in core.dispatcher.registry.by_key.values() for stream in some.values()]
@@ -195,16 +212,7 @@ def test_a_feed_that_loses_nothing_is_not_looked_at() -> None:
 def test_it_does_not_either_where_the_session_ends_or_a_third_queue_has_the_parcel(ends: bool, third: bool) -> None:
     """What the handle's new queue gets joins a parcel that waited for the third one before."""
     core = NacksDriver()
-    core.change(declare("dead"), bind("dead", "dead"))
-    declared(core, "a", max_deliveries=1)
-    core.change(declare("b", "c", "noise"), bind("a", "k"), bind("noise", "n"), publish("k", b"1"), publish("k", b"2"))
-    core.change(*[bind(name, "k", start=wire.START_EARLIEST) for name in "bc"])
-    session = core.session()
-    core.attach(session, "a", 1)
-    core.pump()
-    taken = core.dispatcher.take(session, 1)
-    core.dispatcher.sent(session, taken.cost_bytes)
-    core.attach(session, "noise", 9)
+    session = sent_one_of_two(core, "b", "c")
     if third:
         core.attach(session, "c", 2)
     core.pump()
@@ -220,11 +228,7 @@ def test_it_does_not_either_where_the_session_ends_or_a_third_queue_has_the_parc
     if ends:
         core.dispatcher.close(session)
     core.settle()
-    dead, other = core.session(), core.session()
-    core.attach(other, "a", 1)
-    assert core.times(other) == [(2, 0)]
-    core.attach(dead, "dead", 1)
-    assert len(core.take(dead)) == 1
+    check_counted(core)
 
 
 def test_a_queue_stays_in_line_while_parcels_of_a_session_that_ended_are_listed(
@@ -236,8 +240,7 @@ def test_a_queue_stays_in_line_while_parcels_of_a_session_that_ended_are_listed(
     session, other = core.session(), core.session()
     core.attach(session, "q", 1)
     core.pump()
-    for handle in range(2, 300):
-        core.dispatcher.attach(session, b"none %d" % handle, handle, 1, 1)
+    with_handles(core, session, 300)
     core.attach(other, "q", 1)
     core.dispatcher.close(session)
     core.change(publish("k", b"new"))
@@ -256,8 +259,7 @@ def test_what_comes_back_from_many_sessions_comes_in_steps(monkeypatch: pytest.M
     sessions = [core.session() for _ in range(30)]
     for session in sessions:
         core.attach(session, "q", 1)
-        for handle in range(2, 60):
-            core.dispatcher.attach(session, b"none %d" % handle, handle, 1, 1)
+        with_handles(core, session, 60)
     core.change_all(publish("k", b"x") for _ in range(600))
     core.pump()
     other = core.session()

@@ -136,7 +136,7 @@ class Feed:
     @property
     def leaving(self) -> bool:
         """Returns whether messages of attachments that left are being taken back."""
-        return self._leaving > 0
+        return self._leaving
 
     # Streams.
 

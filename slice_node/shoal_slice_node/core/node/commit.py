@@ -17,8 +17,9 @@ from typing import NamedTuple
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.journal_record import Record, encode_header
+from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.effects import Effects
-from shoal_slice_node.core.apply.records import Kind
+from shoal_slice_node.core.apply.records import Kind, decode_change, encode_change
 from shoal_slice_node.core.fair_queue import FairQueue
 from shoal_slice_node.core.limits import (
     APPLIED_WHOLE_MAX,
@@ -62,6 +63,13 @@ class Item:
     """The bytes that `work` holds until it is done."""
     attaches_before: Callable[[bytes], bool] | None = None
     """Says whether the same session asked before to attach a queue, and that is not done yet; None: it has not."""
+
+    def rewrite(self, change: wire.Change) -> None:
+        """Puts a change, with what the leader decided, in the place of the client's."""
+        assert self.checked is not None and self.payload is not None
+        head, _ = decode_change(self.payload)
+        self.checked = self.checked._replace(change=change)
+        self.payload = encode_change(head, change.SerializeToString())
 
 
 Entry = tuple[Item, Record | None]

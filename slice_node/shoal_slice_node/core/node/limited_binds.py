@@ -13,7 +13,6 @@ from collections.abc import Iterable
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.records import decode_change, encode_change
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.node.commit import Item
 
@@ -24,7 +23,7 @@ def limit_binds(registry: Registry, item: Item) -> None:
     share = registry.shares.attached
     if share.used_bytes < share.limit_bytes:
         return
-    assert item.checked is not None and item.payload is not None
+    assert item.checked is not None
     steps = item.checked.change.steps
     limited = {number: names for number, step in enumerate(steps) if (names := _consumed(registry, step.binds.queues))}
     if not limited:
@@ -34,9 +33,7 @@ def limit_binds(registry: Registry, item: Item) -> None:
     for number, names in limited.items():
         step = change.steps[number]
         step.limited_binds.MergeFrom(wire.LimitedBinds(binds=step.binds, no_room=names))
-    head, _ = decode_change(item.payload)
-    item.checked = item.checked._replace(change=change)
-    item.payload = encode_change(head, change.SerializeToString())
+    item.rewrite(change)
 
 
 def check_imports(registry: Registry, imports: wire.Imports) -> None:

@@ -18,7 +18,6 @@ from typing import TypeVar
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.drop_conditions import IN_USE
-from shoal_slice_node.core.apply.records import decode_change, encode_change
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.limits import WANTED_MAX, WANTED_MS
 from shoal_slice_node.core.node.commit import Item
@@ -45,8 +44,7 @@ class UnusedDrops:
 
     def decide(self, item: Item) -> None:
         """Writes the decisions into the item of a change that is about to be journaled."""
-        assert item.checked is not None and item.payload is not None
-        head, _ = decode_change(item.payload)
+        assert item.checked is not None
         change = wire.Change()
         change.CopyFrom(item.checked.change)
         ending: list[bytes] = []
@@ -54,8 +52,7 @@ class UnusedDrops:
             if step.WhichOneof("step") == "drops" and step.drops.if_unused:
                 self._decide_step(step.drops, item.attaches_before, ending)
         self._dispatcher.end_soon(ending)
-        item.checked = item.checked._replace(change=change)
-        item.payload = encode_change(head, change.SerializeToString())
+        item.rewrite(change)
         item.applied = partial(self._then, ending, item.applied)
         item.failed = partial(self._then, ending, item.failed)
 
