@@ -110,8 +110,6 @@ class Watches:
             where = f"the watch of {what}"
             if what.key is not None and watch.members is not None:
                 found, told = self._members(what.key.encode()), dict(watch.members)
-                if node.owed.dropped.get(what.key.encode()):  # What one record bound and dropped leaves when reclaimed.
-                    told = {name: online for name, online in told.items() if name.encode() in node.owed.lives}
                 if not what.presence:
                     found, told = dict.fromkeys(found, False), dict.fromkeys(told, False)
                 assert told == found, f"{where}: {told}, not {found}"

@@ -102,6 +102,17 @@ def test_a_dropped_queue_leaves_at_once_and_once(core: CoreDriver, bindings: int
     core.check()
 
 
+def test_a_queue_that_one_record_binds_and_drops_leaves_at_once(core: CoreDriver) -> None:
+    core.change(declare("stays"), bind("stays", "room"))
+    watch = ToldWatch(core, key="room")
+    settle(core)
+    watch.take()
+    keys = [f"k{number}" for number in range(3 * BUCKET_ENTRIES_MEAN)]
+    core.change(declare("gone"), bind("gone", "room", *keys), drop("gone"), declare("gone"))
+    watch.take()
+    assert watch.members == {"stays": False}
+
+
 def test_a_transient_queue_that_ends_leaves(core: CoreDriver) -> None:
     core.change(declare("short", expires_after_s=5), bind("short", "room"))
     session = core.session()

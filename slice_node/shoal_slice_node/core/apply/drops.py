@@ -69,7 +69,8 @@ def drop_queue(state: State, queue_id: bytes, name: bytes, row: bytes, budget: B
     forget_farewell(state, queue_id)
     if queue_id in state.interest.queues:
         state.effects.dropped.append(queue_id)
-    if state.interest.members is not None and queue_id in state.interest.members.queues:
+    members = state.interest.members
+    if members is not None and (queue_id in members.queues or state.effects.members):  # It may have joined just now.
         state.effects.members.append(Dropped(queue_id))
     if streams_of(row):
         _give_up(state, queue_id, name, row, budget)
