@@ -39,6 +39,47 @@ def test_parcels_of_a_key_are_found_by_their_offsets() -> None:
     assert found(b"a", 0, 100) == [(3, 4)], "numbers begin anew in this test only"
 
 
+def test_what_waits_for_an_open_session_is_listed_in_steps_while_it_changes() -> None:
+    listed, waiting = NotSent(), dict[Slot, Parcel]()
+
+    def wait(low: int) -> None:
+        joined[0] += 1
+        waiting[(b"k", low, low + 1, 0, 0, 0)] = Parcel(b"k", low, low, low + 1, b"x", 0, 0, joined[0])
+
+    def leave(low: int) -> None:
+        slot = (b"k", low, low + 1, 0, 0, 0)
+        del waiting[slot]
+        listed.leaves(slot, not waiting)
+
+    def found() -> list[int]:
+        listed.list_new(waiting)
+        return [parcel.low for _, parcel in listed.between(b"k", 0, 1_000)[0]]
+
+    joined = [0]
+    for low in range(1, 11):
+        wait(low)
+    assert listed.list_some(waiting, 3) and len(listed.between(b"k", 0, 1_000)[0]) == 3
+    for low in (2, 5, 6):
+        leave(low)
+    wait(5)  # At the place of one that was to be listed next, behind those that are not listed yet.
+    wait(11)
+    steps = 0
+    while listed.list_some(waiting, 3):
+        steps += 1
+    assert steps <= 5 and len(listed.between(b"k", 0, 1_000)[0]) >= len(waiting) - 3
+    assert found() == [1, 3, 4, 5, 7, 8, 9, 10, 11]
+    assert not listed.list_some(waiting, 3), "little is new"
+    for low in range(20, 30):
+        wait(low)
+    assert listed.list_some(waiting, 3)
+    for low in [slot[1] for slot in waiting]:
+        leave(low)
+    wait(50)
+    while listed.list_some(waiting, 3):
+        pass
+    assert found() == [50]
+
+
 def test_what_a_closed_session_left_behind_is_listed_in_steps() -> None:
     listed = NotSent()
     waiting = {(b"k", n, n + 1, 0, 0, 0): Parcel(b"k", n, n, n + 1, b"x", 0, 0, n) for n in range(1, 11)}

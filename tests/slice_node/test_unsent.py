@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.dispatch import timeouts
+from shoal_slice_node.core.dispatch import timeouts, unsent
 from shoal_slice_node.core.dispatch.not_sent import Found, NotSent
+from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
 from shoal_slice_node.core.dispatch.pulling import PullAnswer
 from shoal_slice_node.core.dispatch.served import serve, silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -345,6 +346,33 @@ def test_a_nack_looks_at_no_more_of_what_was_not_sent_than_it_names(
     core.pump()
     taken = core.take(session)
     assert sorted(offset for _, offset, _ in taken) == list(range(1, 401)), "all of it comes, once"
+
+
+def test_the_first_nack_lists_what_was_not_sent_in_steps(core: NacksDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It listed 80,000 parcels in one step of 0.12 s."""
+    monkeypatch.setattr(unsent, "LISTED_AT_ONCE_MAX", 50)
+    core.change(declare("q"), bind("q", "k"), *[publish("k", b"x")] * 400)
+    session = core.session(1 << 20)
+    core.attach(session, "q", 1, 1_000, 1 << 20)
+    core.pump()
+    added: list[int] = [0]
+    add = NotSent._add
+
+    def counted(listed: NotSent, slot: Slot, parcel: Parcel) -> None:
+        added[-1] += 1
+        add(listed, slot, parcel)
+
+    monkeypatch.setattr(NotSent, "_add", counted)
+    source, acks = Source(b"c", 1), [wire.Ack(key=b"k", low=low, to=low + 1, handles=[1]) for low in (1, 400)]
+    requests.take_nacks(
+        core.node, source, session, wire.Nacks(messages=acks, unseen=True, number=1), lambda _: None, False
+    )
+    while core.node.turns.busy(source):
+        added.append(0)
+        core.node.turns.step()
+    assert sum(added) == 400 and max(added) <= 100
+    core.pump()
+    assert sorted(offset for _, offset, _ in core.take(session)) == list(range(1, 401))
 
 
 def test_what_many_handles_of_a_session_were_not_sent_is_listed_in_turns(core: NacksDriver) -> None:

@@ -26,7 +26,7 @@ class _OfKey(NamedTuple):
 class NotSent:
     """Lists them. Invariant: while the session is open, `_by_key` has no parcel that does not wait for it."""
 
-    __slots__ = ("_by_key", "_left_behind", "_listed_to", "_longest", "left", "not_listed")
+    __slots__ = ("_by_key", "_left_behind", "_listed_to", "_longest", "_to_list", "_to_list_to", "left", "not_listed")
 
     def __init__(self) -> None:
         self._by_key: dict[bytes, _OfKey] | None = None
@@ -34,6 +34,9 @@ class NotSent:
         """The number of the last parcel that is listed."""
         self._longest = 0
         """How many offsets a parcel has, at most."""
+        self._to_list: Iterator[Slot] | None = None
+        """What waits for an open session, while it is listed in steps: parcels up to the number `_to_list_to`."""
+        self._to_list_to = 0
         self._left_behind: Iterator[Found] = iter(())
         """What waited when the session closed, and is not listed yet."""
         self.not_listed = 0
@@ -43,7 +46,7 @@ class NotSent:
 
     def close(self, waiting: dict[Slot, Parcel]) -> None:
         """Notes that the session has ended, and what waited for it."""
-        self._by_key = None
+        self._by_key = self._to_list = None
         self._left_behind, self.left, self.not_listed = iter(waiting.items()), len(waiting), len(waiting)
 
     def list_left_behind(self, parcels_max: int) -> bool:
@@ -53,6 +56,24 @@ class NotSent:
             self._add(slot, parcel)
         self.not_listed -= min(parcels_max, self.not_listed)
         return self.not_listed > 0
+
+    def list_some(self, waiting: dict[Slot, Parcel], parcels_max: int) -> bool:
+        """Lists some of the parcels that wait for an open session, if more are not listed than `parcels_max`. Returns
+        False if it need not be called again before `list_new`."""
+        if self._to_list is None:
+            newest = next(reversed(waiting.values())).number if len(waiting) > parcels_max else 0
+            if newest - (self._listed_to if self._by_key is not None else 0) <= parcels_max:
+                return False
+            self._to_list, self._to_list_to = iter(list(waiting)), newest
+        some = list(islice(self._to_list, parcels_max))
+        for slot in some:
+            parcel = waiting.get(slot)  # Another one may have the place of one that left.
+            if parcel is not None and self._listed_to < parcel.number <= self._to_list_to:
+                self._listed_to = parcel.number
+                self._add(slot, parcel)
+        if not some:
+            self._to_list = None
+        return True
 
     def list_new(self, waiting: dict[Slot, Parcel]) -> None:
         """Lists those of the parcels that wait for an open session which have joined since the last call."""

@@ -357,6 +357,12 @@ class Session:
         """Returns how many parcels that waited when the session closed are not listed yet."""
         return self._not_sent.not_listed
 
+    def list_not_sent(self, parcels_max: int) -> bool:
+        """Lists some of what waits, or waited when the session closed. Returns False if `unsent` lists little then."""
+        if self.closed:
+            return self.list_left_behind(parcels_max)
+        return self._not_sent.list_some(self.waiting, parcels_max)
+
     def list_left_behind(self, parcels_max: int) -> bool:
         """See NotSent.list_left_behind."""
         return self._not_sent.list_left_behind(parcels_max)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.dispatch.not_sent import Found
 from shoal_slice_node.core.dispatch.stretches import Out, Returned
-from shoal_slice_node.core.limits import UNSENT_LISTS_MAX, UNSENT_PER_COST
+from shoal_slice_node.core.limits import LISTED_AT_ONCE_MAX, UNSENT_LISTS_MAX, UNSENT_PER_COST
 from shoal_slice_node.core.ranges import Ranges
 
 if TYPE_CHECKING:
@@ -47,6 +47,15 @@ def _waiting(attachment: Attachment, stream: Stream, first: int, to: int) -> tup
     if last is not None:  # Later ones are of another queue, which the handle means now.
         found = [one for one in found if one[1].number <= last]
     return found, looked_at
+
+
+def list_some_unsent(attachment: Attachment, key_id: bytes) -> bool:
+    """Lists some of what waits for the attachment's session, if a nack of this key would list much of it. Returns
+    whether it would still."""
+    stream, session = attachment.feed.streams.get(key_id), attachment.session
+    if stream is None or attachment.handle is None or stream.parcel <= session.sent_to:
+        return False
+    return session.list_not_sent(LISTED_AT_ONCE_MAX)
 
 
 class UnsentLists:

@@ -31,7 +31,7 @@ from shoal_slice_node.core.dispatch.new_part import NewPart, part_of
 from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.pulling import PullAnswer, PullTerms
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.dispatch.unsent import UnsentLists
+from shoal_slice_node.core.dispatch.unsent import UnsentLists, list_some_unsent
 from shoal_slice_node.core.limits import (
     ACKED_PER_STEP,
     ATTACHED_PER_STEP,
@@ -208,7 +208,7 @@ def take_nacks(
     def nack(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
         return node.dispatcher.nack(attachment, key_id, first, to, terms, lists)
 
-    work = _named_messages(node, session, messages, everyone, nack, None, resets_seen(nacks), stop, nacks.number)
+    work = _named_messages(node, session, messages, everyone, nack, None, resets_seen(nacks), stop, nacks.number, True)
     _settle(node, source, work, looks, done)
 
 
@@ -237,10 +237,11 @@ def _named_messages(
     seen: int,
     stop: Sequence[int] = (),
     number: int = 0,
+    nacks: bool = False,
 ) -> Work[None]:
     """Checks all acks, or nacks, then stops handles, then settles them, then tells what is unacked. Raises InvalidName,
     Malformed, NotOwner, before anything is settled or stopped. `number`: of the first consumer, where the session is to
-    note which were looked at; 0: it is not."""
+    note which were looked at; 0: it is not. `nacks`: to settle asks what was not sent."""
 
     def looked_at(consumers: int) -> None:
         nonlocal number
@@ -266,6 +267,8 @@ def _named_messages(
             continue
         key_id = row[ID]
         for held in _everyone(node, ack, key_id) if everyone else _own(node, session, ack, seen):
+            while nacks and held is not None and list_some_unsent(held[0], key_id):
+                yield
             left -= 1 if held is None else settle(held[0], key_id, held[1], held[2])
             looked_at(1)
             if left <= 0:
