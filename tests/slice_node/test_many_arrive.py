@@ -7,8 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from shoal_slice_node.core.dispatch.attaching import Attaching, Begun
+from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.limits import ATTACHED_PER_STEP
+from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.limits import ATTACHED_PER_STEP, INLINE_STREAMS_MAX
 
 from .core_driver import CoreDriver, bind, declare, drop, publish
 
@@ -79,6 +81,33 @@ def test_a_record_that_drops_many_queues_attaches_a_few_sessions_at_once(counted
     assert counted.count(lambda: core.change(declare(*NAMES[:50]))) <= AT_ONCE_MAX
     assert max(counted.turns()) <= ATTACHED_PER_STEP
     assert all(map(counted.consumes, counted.sessions))
+
+
+def test_a_record_that_drops_many_queues_of_many_keys_forgets_a_few_streams_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """900 queues of 60 keys were one step of 71 ms."""
+    core, keys, forgotten = CoreDriver(), [f"k{number}" for number in range(60)], [0]
+    core.declare(NAMES)
+    core.change_all(bind(name, key) for name in NAMES for key in keys)
+    session = core.session()
+    for handle, name in enumerate(NAMES, 1):
+        core.attach(session, name, handle)
+    core.pump()
+    forget = Registry.forget_stream
+
+    def counted(registry: Registry, stream: Stream) -> None:
+        forgotten[-1] += 1
+        forget(registry, stream)
+
+    monkeypatch.setattr(Registry, "forget_stream", counted)
+    core.change(drop(*NAMES))
+    assert 0 < forgotten[0] <= INLINE_STREAMS_MAX
+    while core.dispatcher.has_work:
+        forgotten.append(0)
+        core.dispatcher.turn()
+    assert len(forgotten) > 10 and max(forgotten) <= INLINE_STREAMS_MAX
+    assert not core.dispatcher.registry.by_key
 
 
 def test_queues_that_are_not_dropped_after_all_are_attached_in_steps(counted: Counted) -> None:

@@ -49,6 +49,8 @@ class Attaching:
         self.taken_over = 0
         self._left = 0
         """How many sessions the record under way may still attach at once."""
+        self._streams_left = 0
+        """How many streams of dropped queues it may still forget at once."""
 
     @property
     def knows_exclusives(self) -> bool:
@@ -231,14 +233,15 @@ class Attaching:
                 return
 
     def begin_record(self) -> None:
-        """Begins a record: it may attach ATTACHED_AT_ONCE_MAX sessions at once."""
+        """Begins a record: it may attach ATTACHED_AT_ONCE_MAX sessions at once, and forget a few streams."""
         self._left = ATTACHED_AT_ONCE_MAX
+        self._streams_left = INLINE_STREAMS_MAX
 
     def dissolve(self, feed: Feed) -> None:
         """Ends the consumption of a dropped queue. Attached sessions wait for a new queue of this name, and are told
         that it is another one."""
         registry = self._registry
-        registry.end_feed(feed)
+        self._streams_left -= registry.end_feed(feed, self._streams_left)
         for attachment in feed.pullers.values():
             registry.shares.attached.let_go(ATTACHMENT_BYTES * attachment.session.remove_puller(attachment))
         attachments = list(feed.attachments.values())

@@ -222,19 +222,22 @@ class Registry:
         if feed.idle and self.feeds.get(feed.queue_id) is feed:
             self.end_feed(feed)
 
-    def end_feed(self, feed: Feed) -> None:
-        """Ends a registered feed: its streams leave their keys, in turns if they, or what is out, are many."""
+    def end_feed(self, feed: Feed, at_once_max: int = INLINE_STREAMS_MAX) -> int:
+        """Ends a registered feed: its streams leave their keys, in turns if they, or what is out, are many. Returns how
+        many left at once, with what was out of them; never more than `at_once_max`."""
         del self.feeds[feed.queue_id]
         self.unconsumed.discard(feed)
         self.loaded(feed)
         streams = feed.end()
         self.shares.attached.let_go(FEED_BYTES + STREAM_BYTES * len(streams))
-        stretches = sum([stream.stretches for stream in streams.values()]) if len(streams) <= 64 else 0
-        if len(streams) <= 64 and stretches <= INLINE_STREAMS_MAX:
-            for stream in streams.values():
-                self.forget_stream(stream)
-        else:
-            self.forgetting.append(streams)
+        if len(streams) <= min(64, at_once_max):
+            cost = len(streams) + sum([stream.stretches for stream in streams.values()])
+            if cost <= at_once_max:
+                for stream in streams.values():
+                    self.forget_stream(stream)
+                return cost
+        self.forgetting.append(streams)
+        return 0
 
     def forget_stream(self, stream: Stream) -> None:
         self.forget_out(stream)
