@@ -415,6 +415,8 @@ class Node:
         """Ends the leases that are over."""
         leases = self.node.dispatcher.registry.leases
         leases.begin_open(self.now_ms)
+        while leases._open or leases._sending:  # More than begin with one tick.
+            leases.begin_open(self.now_ms)
         ending = [
             lease for until_ms, _, lease in leases._heap if until_ms <= self.now_ms and lease.until_ms == until_ms
         ]

@@ -47,6 +47,7 @@ SMALL: dict[str, tuple[int, ...]] = {
     "LOWEST_NOTED_MEMBERS_MIN": (1, 1, 2),
     "LOWEST_NOTED_MAX": (1,),
     "LEASES_ENDED_KEPT": (0, 1),
+    "LEASES_BEGUN_PER_TICK": (1, 2),
     "EXPIRED_ROWS_PER_STEP": (1, 2),
     "EXPIRED_ROWS_PER_RECORD": (1, 3),
     "EXPIRED_ROWS_PER_OPERATION": (1,),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.dispatch import timeouts, unsent
+from shoal_slice_node.core.dispatch import leases, timeouts, unsent
 from shoal_slice_node.core.dispatch.not_sent import Found, NotSent
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
 from shoal_slice_node.core.dispatch.pulling import PullAnswer
@@ -154,6 +154,34 @@ def test_a_backlog_that_goes_while_it_waits_for_a_session_leaves_nothing(core: N
     assert core.times(attached(core)) == []
     assert not core.dispatcher.registry.timeouts.ending
     core.check()
+
+
+def test_the_time_of_many_leases_begins_over_several_ticks(core: NacksDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """80,000 began in one step of 65 ms. None ends early, and all end."""
+    monkeypatch.setattr(leases, "LEASES_BEGUN_PER_TICK", 5)
+    names = [f"q{number}" for number in range(20)]
+    declared(core, *names, ack_timeout_ms=TIMEOUT_MS)
+    core.change(*[bind(name, "k") for name in names], publish("k", b"x"))
+    session, found = core.session(), core.dispatcher.registry.leases
+    for handle, name in enumerate(names, 1):
+        core.attach(session, name, handle)
+    core.pump()
+    begun = []
+    for _ in range(6):
+        core.wait(100)
+        begun.append((len(found), len(session.leases)))
+    assert begun == [(5, 5), (10, 10), (15, 15), (20, 20), (20, 20), (20, 20)]
+    core.dispatcher.sent(session, core.dispatcher.take(session, 1 << 20).cost_bytes)
+    waiting = []
+    for _ in range(5):
+        core.wait(100)
+        waiting.append(len(session.leases))
+    assert waiting == [15, 10, 5, 0, 0]
+    core.wait(TIMEOUT_MS - 500)
+    assert session.owed == 20, "none is over before it has had its time since it was sent"
+    core.wait(TIMEOUT_MS)
+    again = [(one.redelivered, len(one.handles)) for one in core.deliveries(session)]
+    assert sum(handles for _, handles in again) == 20 and all(times > 0 for times, _ in again)
 
 
 def test_leases_of_many_keys_end_in_turns(core: NacksDriver) -> None:

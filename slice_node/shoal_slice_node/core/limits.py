@@ -519,6 +519,10 @@ SMALL_PULLS_PART: Final = 16
 """Pulls of queues with up to INLINE_STREAMS_MAX bindings find room in 1/16 of the share of attached queues more: a few
 that pull from large queues, under long leases, keep no worker with a small one from its jobs."""
 
+LEASES_BEGUN_PER_TICK: Final = 4_000
+"""Leases whose time begins with one tick: those that were opened since the last one, and as many of those that were
+sent; about 6 ms."""
+
 LEASES_ENDED_KEPT: Final = 1_000
 """Leases with all their messages acked that are kept until the next rebuild of the clock."""
 

@@ -11,7 +11,7 @@ from itertools import count
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from shoal_slice_node.core.limits import LEASES_ENDED_KEPT
+from shoal_slice_node.core.limits import LEASES_BEGUN_PER_TICK, LEASES_ENDED_KEPT
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.attachment import Attachment
@@ -93,9 +93,10 @@ class LeaseClock:
 
     def begin_open(self, now_ms: int) -> None:
         """Begins the time of what was given since the last tick: from the time that is told now, so that nothing ends
-        early."""
-        opened, self._open = self._open, []
-        for lease in sorted(opened, key=_PARCEL):
+        early. Those beyond LEASES_BEGUN_PER_TICK begin with later ticks."""
+        opened = sorted(self._open, key=_PARCEL)
+        self._open = opened[LEASES_BEGUN_PER_TICK:]
+        for lease in opened[:LEASES_BEGUN_PER_TICK]:
             lease.attachment.end_lease()
             session = lease.attachment.session
             if lease.parcel <= session.sent_to:
@@ -103,11 +104,15 @@ class LeaseClock:
             elif not session.closed:
                 session.wait_to_be_sent(lease)
             self._begin(lease, now_ms)
-        sending, self._sending = self._sending, {}
-        for session in sending:
-            while (sent := session.next_sent_lease()) is not None:
+        left = LEASES_BEGUN_PER_TICK
+        while self._sending and left > 0:
+            session = next(iter(self._sending))
+            while left > 0 and (sent := session.next_sent_lease()) is not None:
                 sent.all_sent()
                 self._begin(sent, now_ms)
+                left -= 1
+            if left > 0:
+                del self._sending[session]
 
     def _begin(self, lease: Lease, now_ms: int) -> None:
         lease.begin(now_ms)
