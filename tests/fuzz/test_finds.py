@@ -157,7 +157,7 @@ DEFECTS = {
     "a drop leaves a farewell": Defect(drops, "forget_farewell", nothing, 60),
     "a farewell that was set anew is said": Defect(farewells, "_say_unless_newer", said_all_the_same, 500),
     "letters share a producer": Defect(farewells, "sha256", all_by_one_producer, 200),
-    "an ack timeout ends early": Defect(Lease, "begin", a_third_of_the_time, 200, first=170),
+    "an ack timeout ends early": Defect(Lease, "begin", a_third_of_the_time, 300, first=500),
     "ack timeouts never end": Defect(LeaseClock, "begin_open", never_begun, 60),
     "counts of deliveries are not kept": Defect(
         retries._Retrying, "_count", lambda _: staticmethod(lambda *_: False), 60

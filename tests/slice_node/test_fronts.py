@@ -13,7 +13,7 @@ import pytest
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.watching.member_line import MemberLine
+from shoal_slice_node.core.watching.member_line import Followed, MemberLine
 
 LESS, MORE = 15_000, 60_000
 
@@ -35,7 +35,7 @@ def serves_stalled(count: int) -> float:
 
 
 def counts_consumed(count: int) -> float:
-    line = MemberLine({}, lambda _: False, lambda _: None, lambda _: 1, lambda _: 0, lambda: None)
+    line = MemberLine({}, {}, {}, cast(Followed, SimpleNamespace(count=lambda *_: 0)))
     for number in range(count):
         line.in_memory_changed(b"%d" % number)
 
@@ -57,6 +57,6 @@ def spent(work: Callable[[], object], done: Callable[[], bool]) -> float:
 def test_four_times_as_much_takes_four_times_as_long(
     work: Callable[[int], float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal_slice_node.core.watching.member_line.CONSUMED_WAITING_MAX", MORE)
+    monkeypatch.setattr("shoal_slice_node.core.watching.member_line.COUNTS_WAITING_MAX", MORE)
     ratios = [work(MORE) / max(1e-9, work(LESS)) for _ in range(3)]
     assert min(ratios) < 8, f"four times as much took {ratios} times as long; a quadratic search takes 16 times as long"

@@ -8,13 +8,15 @@ from shoal_contract.errors import InvalidName, Malformed, NotOwner, ResourceExha
 from shoal_slice_node.core.apply.records import Kind, encode_ownership
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.watching.limits import (
+    CHANGED_KEYS_PART,
     PREFIXES_PER_CONNECTION_MAX,
     PREFIXES_WATCHED_MAX,
     REMEMBER_MS,
+    WATCH_BYTES,
     WATCHES_MAX,
     WATCHES_PER_CONNECTION_MAX,
 )
-from tests.slice_node.core_driver import PARTITIONS, CoreDriver, bind, declare
+from tests.slice_node.core_driver import PARTITIONS, CoreDriver, bind, declare, unbind
 from tests.slice_node.told_watch import ToldWatch, settle
 
 
@@ -92,7 +94,7 @@ def test_one_connection_does_not_take_all_prefixes(core: CoreDriver) -> None:
 
 
 def test_memory_is_counted_and_a_group_without_room_is_counted_only(core: CoreDriver) -> None:
-    shares = DispatchShares(attached_bytes=40_000)
+    shares = DispatchShares(attached_bytes=80_000)
     core.restart(shares)
     members_of(core, 30)
     watch = ToldWatch(core, key="room")
@@ -102,10 +104,41 @@ def test_memory_is_counted_and_a_group_without_room_is_counted_only(core: CoreDr
     members_of(core, 200, first=30)
     watch.take()
     assert watch.counts == {"room": (230, 0)}
-    shares.attached.hold(shares.attached.free_bytes)
+    held_bytes = shares.attached.free_bytes
+    shares.attached.hold(held_bytes)
     with pytest.raises(ResourceExhausted, match="memory of attached queues and watches"):
         ToldWatch(core, key="another")
-    shares.attached.let_go(40_000 - 6_000)
+    shares.attached.let_go(held_bytes)
     watch.leave()
+    settle(core, REMEMBER_MS + 1)
+    assert shares.attached.used_bytes == 0
+
+
+def test_watches_take_half_of_the_memory_that_attached_queues_need_too(core: CoreDriver) -> None:
+    """Eight connections with 128 watched prefixes took all of it: no queue could be attached any more."""
+    shares = DispatchShares(attached_bytes=400_000)
+    core.restart(shares)
+    core.change(declare("q"))
+    watches = [
+        ToldWatch(core, prefix="key/" + "x" * number, presence=presence, connection=str(number))
+        for number in range(5)
+        for presence in (True, False)
+    ]
+    keys = [f"key/xxxxx{number}" for number in range(900)]
+    for _ in range(2):
+        core.change(bind("q", *keys))
+        core.change(unbind("q", *keys))
+        settle(core)
+    changed_bytes = shares.attached.used_bytes - len(watches) * WATCH_BYTES
+    assert 0 < changed_bytes <= 400_000 // CHANGED_KEYS_PART
+    members_of(core, 100)
+    own = ToldWatch(core, key="room", connection="one")
+    settle(core)
+    with pytest.raises(ResourceExhausted, match="memory of watches, bytes"):
+        while True:
+            watches.append(ToldWatch(core, key="room", connection=str(len(watches))))
+    assert shares.attached.free_bytes >= 190_000
+    for watch in (*watches, own):
+        watch.leave()
     settle(core, REMEMBER_MS + 1)
     assert shares.attached.used_bytes == 0

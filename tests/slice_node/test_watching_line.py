@@ -9,6 +9,7 @@ import pytest
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.watching.limits import (
     CHANGES_PER_STEP_MAX,
+    FORGOTTEN_PER_TICK_MAX,
     MEMBER_BYTES,
     PRESENCE_AT_ONCE_MAX,
     REMEMBER_MS,
@@ -137,7 +138,7 @@ def test_prefixes_of_many_lengths_hear_of_consumed_keys_in_turns(steps: Steps) -
 
 
 def test_more_consumed_keys_than_may_wait_are_told_by_a_snapshot(steps: Steps, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shoal_slice_node.core.watching.member_line.CONSUMED_WAITING_MAX", 100)
+    monkeypatch.setattr("shoal_slice_node.core.watching.member_line.COUNTS_WAITING_MAX", 100)
     core = steps.core
     core.change(declare("q"))
     keys = [f"key/{number}" for number in range(300)]
@@ -147,12 +148,68 @@ def test_more_consumed_keys_than_may_wait_are_told_by_a_snapshot(steps: Steps, m
     for watch in watches:
         watch.take()
     core.attach(core.session(), "q")
-    assert len(core.node.watching._line._in_memory_changed) <= 100
+    assert len(core.node.watching._line._counts) <= 100
     for watch in watches:
         core.now_ms += SNAPSHOT_PAUSE_MS
         settle(core)
         watch.take()
         assert watch.counts == dict.fromkeys(keys, (1, 1))
+
+
+def test_what_happens_to_watched_keys_faster_than_it_is_taken_in_is_looked_up_anew(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was kept without a bound: 25 MB a second."""
+    core, line = steps.core, steps.core.node.watching._line
+    watches = watched_keys(core)
+    monkeypatch.setattr("shoal_slice_node.core.watching.member_line.MEMBER_CHANGES_WAITING_MAX", 300)
+    monkeypatch.setattr("shoal_slice_node.core.watching.member_line.CHANGES_PER_STEP_MAX", 10)
+    names, keys = [f"q{number}" for number in range(QUEUES)], [f"k{number}" for number in range(KEYS)]
+    for name in names[:20]:
+        core.change(unbind(name, *keys))
+        core.change(bind(name, *keys[:100]))
+        assert len(line._events) <= 300
+    core.change(drop(names[59], names[58]))
+    core.change(declare(names[58]), bind(names[58], *keys))
+    steps.turns()
+    settle(core)
+    for number, watch in enumerate(watches):
+        watch.take()
+        left = {names[59], *(names[:20] if number >= 100 else ())}
+        assert watch.members == {name: False for name in names if name not in left}
+        watch.leave()
+    settle(core, REMEMBER_MS + 1)
+    for _ in range(QUEUES * KEYS // FORGOTTEN_PER_TICK_MAX + 1):
+        settle(core)
+    assert core.dispatcher.shares.attached.used_bytes == 0 and core.state.interest.members is None
+
+
+def test_counts_that_change_faster_than_they_are_taken_in_are_told_by_a_snapshot(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal_slice_node.core.watching.member_line.COUNTS_WAITING_MAX", 100)
+    core, line = steps.core, steps.core.node.watching._line
+    core.change(declare("q"))
+    keys = [f"key/{number}" for number in range(900)]
+    watches = [
+        ToldWatch(core, prefix="key/"[:length], presence=presence, connection=str(length))
+        for length in range(5)
+        for presence in (True, False)
+    ]
+    settle(core)
+    steps.done = 0
+    for _ in range(5):
+        for step in bind("q", *keys), unbind("q", *keys[300:]):
+            core.change(step)
+            steps.ended()
+            assert len(line._counts) <= 100
+    steps.turns()
+    assert steps.most <= CHANGES_PER_STEP_MAX + len(watches)
+    for watch in watches:
+        core.now_ms += SNAPSHOT_PAUSE_MS
+        settle(core)
+        watch.take()
+        assert {key: bound for key, (bound, _) in watch.counts.items() if bound} == dict.fromkeys(keys[:300], 1)
 
 
 def test_a_queue_that_leaves_while_its_join_waits_is_not_told_as_a_member_for_ever(

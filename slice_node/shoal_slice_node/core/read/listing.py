@@ -81,7 +81,8 @@ def _list_names(
 ) -> Page[bytes]:
     """Lists names in order. `ranges`: prefixes of row keys, all of one length; the names follow after them."""
     width, listed = len(ranges[0]) if ranges else 0, frozenset(ranges)
-    sources = [_Source(names, None) for names in (yield from _changed_names(rows, width, prefix, after))]
+    changed, to = yield from _changed_names(rows, listed, prefix, after, limit + 1)
+    sources = [_Source(changed, None)] if changed else []
     batch = max(2, 2 * limit // max(1, len(ranges)))
     cost = 0
     for range_prefix in ranges:
@@ -98,6 +99,8 @@ def _list_names(
     last, steps = after, 0
     while heads and len(found) <= limit:
         name, index = heads[0]
+        if to and name > to:
+            break
         source = sources[index]
         source.at += 1
         if source.at == len(source.names) and source.range_prefix is not None:
@@ -116,20 +119,27 @@ def _list_names(
         steps += 1
         if steps % LIST_NAMES_PER_STEP_MAX == 0:
             yield
-    return found[:limit], found[limit - 1] if len(found) > limit else b""
+    return found[:limit], found[limit - 1] if len(found) > limit else to
 
 
-def _changed_names(rows: Rows, width: int, prefix: bytes, after: bytes) -> Generator[None, None, list[list[bytes]]]:
-    """Returns the names of the delta that belong into the list, in sorted runs."""
-    changed = rows.changed()
-    runs: list[list[bytes]] = []
+def _changed_names(
+    rows: Rows, ranges: frozenset[bytes], prefix: bytes, after: bytes, count: int
+) -> Generator[None, None, tuple[list[bytes], bytes]]:
+    """Returns the first `count` names of the delta that belong into the list, ascending; and the last of them, if there
+    are more: the page must end there, also where some are gone by then. Only so many are kept in memory: the delta may
+    have a million."""
+    changed, first, to = rows.changed(), list[bytes](), b""
+    width = len(next(iter(ranges), b""))
     for begin in range(0, len(changed), LIST_CHANGED_PER_STEP_MAX):
-        names = [key[width:] for key in changed[begin : begin + LIST_CHANGED_PER_STEP_MAX]]
-        run = sorted({name for name in names if name > after and name.startswith(prefix)})
-        if run:
-            runs.append(run)
+        some = changed[begin : begin + LIST_CHANGED_PER_STEP_MAX]
+        found = {key[width:]: key for key in some if key.startswith(prefix, width) and key[:width] in ranges}
+        names = [name for name, key in found.items() if after < name and rows.get(key) is not None]
+        first = sorted({*first, *(name for name in names if not to or name < to)})
+        if len(first) > count:
+            del first[count:]
+            to = first[-1]
         yield
-    return runs
+    return first, to
 
 
 def _names_below(rows: Rows, range_prefix: bytes, prefix: bytes, after: bytes, count: int) -> list[bytes]:

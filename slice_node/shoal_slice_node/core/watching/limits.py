@@ -30,7 +30,8 @@ CHANGES_REMEMBERED_MAX: Final = 256
 """Changes of one key's members that are remembered. A watch that is further behind gets a snapshot."""
 
 CHANGED_KEYS_MAX: Final = 4_096
-"""Keys of one prefix that are remembered as changed. A watch that is further behind gets a snapshot."""
+"""Keys of one prefix that are remembered as changed, where its part of the memory holds so many. A watch that is
+further behind gets a snapshot."""
 
 REMEMBER_MS: Final = 60_000
 """How long a key or prefix is followed after its last watch has ended: a client comes back from a lost connection."""
@@ -55,9 +56,19 @@ WATCHED_PER_TICK_MAX: Final = 256
 CHANGES_PER_STEP_MAX: Final = 500
 """Changes of members that are taken in at one go, each in one watched key or prefix: about a millisecond."""
 
-CONSUMED_WAITING_MAX: Final = 10_000
-"""Keys that wait for their turn as other queues of them are consumed, where many lengths of prefixes are watched: some
-4 MB. With more, watches of prefixes with presence get a snapshot."""
+COUNTS_WAITING_MAX: Final = 10_000
+"""Keys that wait for their turn as their counts changed: some 4 MB. With more, watches of prefixes get a snapshot."""
+
+MEMBER_CHANGES_WAITING_MAX: Final = 10_000
+"""Joins, leaves and drops of members of watched keys that wait for their turn: up to 7 MB. With more, the members of
+all watched keys are looked up anew."""
+
+WATCHES_PART: Final = 2
+"""Watches may take half of the memory that attached queues and watches share: they keep no queue from being attached
+that needs the other half."""
+
+CHANGED_KEYS_PART: Final = 8
+"""Keys that are remembered as changed may take an eighth of it; each prefix has an equal part of that."""
 
 PRESENCE_AT_ONCE_MAX: Final = 8
 """A queue that is known in more watched keys becomes online or offline there in turns: one step attaches 25 queues."""

@@ -1,8 +1,10 @@
 """Keeps what happened to members and is not taken in yet: one record, or one session, may change a thousand queues that
-are members of a thousand watched keys each.
+are members of a thousand watched keys each, and a thousand keys that 128 prefixes count.
 
-What is little is taken in at once. The rest waits for turns: joins and leaves in the order in which they happened;
-presence and counts once for each queue or key, since what is taken in is how it is then.
+What is little is taken in at once. The rest waits for turns: what happened to members of watched keys in its order;
+presence and counts once for each queue or key, since what is taken in is how it is then. Of each there is a bound, as
+changes may come faster than they are taken in: above it what waits is forgotten, and the members of all watched keys
+are looked up anew, or all prefixes get a snapshot.
 
 A key that begins to be watched looks up its members as they are now, and what waits is taken in after that. This does
 no harm: what is known already changes nothing, and the last thing that happened to a queue is taken in last.
@@ -11,64 +13,94 @@ no harm: what is known already changes nothing, and the last thing that happened
 from __future__ import annotations
 
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Iterable, Iterator
-from typing import Final, TypeAlias
+from collections.abc import Container, Iterable, Iterator
+from typing import Final, Protocol, TypeAlias
 
 from shoal_slice_node.core.apply.effects import Dropped, Joined, Left
-from shoal_slice_node.core.watching.limits import CHANGES_PER_STEP_MAX, CONSUMED_WAITING_MAX, PRESENCE_AT_ONCE_MAX
+from shoal_slice_node.core.watching.limits import (
+    CHANGES_PER_STEP_MAX,
+    COUNTS_WAITING_MAX,
+    MEMBER_CHANGES_WAITING_MAX,
+    PRESENCE_AT_ONCE_MAX,
+)
 from shoal_slice_node.core.watching.watched_key import Known, WatchedKey
 
 NOT_ALL: Final = -1
 MemberEvent: TypeAlias = "Joined | Left | Dropped"
 
 
+class Followed(Protocol):
+    """Takes in what the line hands on: it has the watched keys and prefixes."""
+
+    def is_online(self, queue_id: bytes) -> bool:
+        """Returns whether a session has the queue attached."""
+
+    def note_due(self, watched: WatchedKey) -> None:
+        """Notes that a watched key has something to tell."""
+
+    def take_in(self, event: Joined | Left) -> int:
+        """Takes in that a queue joined or left a watched key. Returns how many watched keys heard of it."""
+
+    def count(self, key: bytes, bound: bool) -> int:
+        """Takes in that other queues of a key are consumed, or, with `bound`, bound to it. Returns how many prefixes
+        heard of it."""
+
+    def count_anew(self, bound: bool) -> None:
+        """Takes in that this holds for more keys than may wait."""
+
+    def look_up_anew(self) -> None:
+        """Takes in that more happened to members of watched keys than may wait."""
+
+
 class MemberLine:
     """Keeps the line. As a container it has the ids of queues that are members of watched keys, or will be when what
     waits is taken in: the drops of others are not told."""
 
-    def __init__(
-        self,
-        known: Known,
-        is_online: Callable[[bytes], bool],
-        changed: Callable[[WatchedKey], None],
-        take_in: Callable[[Joined | Left], int],
-        count: Callable[[bytes], int],
-        count_all: Callable[[], None],
-    ) -> None:
-        """`changed` hears of each watched key with something to tell. `take_in` takes in that a queue joined or left a
-        key, and `count` that other queues of a key are consumed; they return what that cost, in watched keys or
-        prefixes. `count_all` takes in that this holds for more keys than may wait."""
+    def __init__(self, known: Known, keys: Container[bytes], prefixes: Container[bytes], followed: Followed) -> None:
+        """`keys`, `prefixes`: those that are watched, by name."""
         self._known = known
-        self._is_online = is_online
-        self._changed = changed
-        self._take_in = take_in
-        self._count = count
-        self._count_all = count_all
+        self._keys = keys
+        self._prefixes = prefixes
+        self._followed = followed
         self._events: deque[MemberEvent] = deque()
+        """What happened to members of watched keys. About MEMBER_CHANGES_WAITING_MAX at most."""
         self._joining: Counter[bytes] = Counter()
         """Ids of the queues of the Joined events."""
         self._leaving: Iterator[WatchedKey] = iter(())
         """The watched keys that have not heard of the drop which is the first event."""
         self._presence: OrderedDict[bytes, Iterator[WatchedKey] | None] = OrderedDict()
         """Queues that became online or offline -> the watched keys that have not heard of it; None: none has."""
-        self._in_memory_changed: OrderedDict[bytes, None] = OrderedDict()
-        """Keys of which other queues are consumed than before. At most CONSUMED_WAITING_MAX."""
+        self._counts: OrderedDict[bytes, bool] = OrderedDict()
+        """Keys whose counts changed, as `Followed.count` takes them in. At most COUNTS_WAITING_MAX."""
 
     def __bool__(self) -> bool:
-        return bool(self._events or self._presence or self._in_memory_changed)
+        return bool(self._events or self._presence or self._counts)
 
     def __contains__(self, queue_id: object) -> bool:
         return queue_id in self._known or queue_id in self._joining
 
     def happened(self, events: Iterable[MemberEvent]) -> None:
         """Takes in events, at once as far as this is little."""
-        at_once = not self._events
+        at_once = not (self._events or self._counts)
         for event in events:
-            self._events.append(event)
-            if isinstance(event, Joined):
-                self._joining[event.queue_id] += 1
+            if isinstance(event, Dropped):
+                if event.queue_id in self:
+                    self._events.append(event)
+                continue
+            if event.key in self._keys:
+                self._events.append(event)
+                if isinstance(event, Joined):
+                    self._joining[event.queue_id] += 1
+            if self._prefixes:
+                self._counts[event.key] = True
         if at_once:
-            self._take_events(CHANGES_PER_STEP_MAX)
+            self._take_counts(self._take_events(CHANGES_PER_STEP_MAX))
+        if len(self._events) > MEMBER_CHANGES_WAITING_MAX:
+            self._events.clear()
+            self._joining.clear()
+            self._leaving = iter(())
+            self._followed.look_up_anew()
+        self._bound_counts()
 
     def attached(self, queue_id: bytes) -> None:
         """Takes in that a queue is online or offline now."""
@@ -80,10 +112,14 @@ class MemberLine:
 
     def in_memory_changed(self, key: bytes) -> None:
         """Takes in, later, that other queues of a key are consumed than before."""
-        self._in_memory_changed[key] = None
-        if len(self._in_memory_changed) > CONSUMED_WAITING_MAX:
-            self._in_memory_changed.clear()
-            self._count_all()
+        self._counts.setdefault(key, False)
+        self._bound_counts()
+
+    def _bound_counts(self) -> None:
+        if len(self._counts) > COUNTS_WAITING_MAX:
+            bound = any(self._counts.values())
+            self._counts.clear()
+            self._followed.count_anew(bound)
 
     def step(self) -> None:
         """Takes in some of what waits."""
@@ -97,17 +133,21 @@ class MemberLine:
                 return
             del self._presence[queue_id]
             left = told - 1
-        while self._in_memory_changed and left > 0:
-            key, _ = self._in_memory_changed.popitem(last=False)
-            left -= 1 + self._count(key)
+        self._take_counts(left)
+
+    def _take_counts(self, left: int) -> None:
+        """Takes in changes of counts, the first ones first, until they cost `left`."""
+        while self._counts and left > 0:
+            key, bound = self._counts.popitem(last=False)
+            left -= 1 + self._followed.count(key, bound)
 
     def _tell(self, queue_id: bytes, keys: Iterator[WatchedKey], left: int) -> int:
         """Tells watched keys whether a queue is online, up to `left` of them. Returns what is left of the cost,
         or NOT_ALL."""
-        online = self._is_online(queue_id)
+        online = self._followed.is_online(queue_id)
         for watched in keys:
             if watched.attached(queue_id, online):
-                self._changed(watched)
+                self._followed.note_due(watched)
             left -= 1
             if left <= 0:
                 return NOT_ALL
@@ -123,7 +163,7 @@ class MemberLine:
                     return 0
                 left -= 1
             else:
-                left -= max(1, self._take_in(event))
+                left -= max(1, self._followed.take_in(event))
                 if isinstance(event, Joined):
                     self._joining[event.queue_id] -= 1
                     if not self._joining[event.queue_id]:
@@ -140,6 +180,6 @@ class MemberLine:
                     return left
                 self._leaving = iter(tuple(self._known[queue_id]))
             elif watched.left(queue_id):
-                self._changed(watched)
+                self._followed.note_due(watched)
             left -= 1
         return 0

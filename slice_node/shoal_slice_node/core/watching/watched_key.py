@@ -12,7 +12,6 @@ from collections.abc import Callable
 from itertools import islice
 
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.dispatch.shares import Share
 from shoal_slice_node.core.rows.ids import ID_BYTES
 from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.rows.queue_row import name_of
@@ -26,6 +25,7 @@ from shoal_slice_node.core.watching.limits import (
     MEMBERS_TOLD_MAX,
     PART_NAMES_BYTES_MAX,
 )
+from shoal_slice_node.core.watching.watch_room import WatchRoom
 from shoal_slice_node.core.watching.watcher import Watcher
 
 Known = dict[bytes, dict["WatchedKey", None]]
@@ -36,8 +36,8 @@ IsOnline = Callable[[bytes], bool]
 class WatchedKey:
     """Keeps what is told of one key. `number`: changes so far. `floor`: watches below it need a snapshot."""
 
-    def __init__(self, watch: wire.WatchPosition, key: bytes, presence: bool, known: Known, share: Share) -> None:
-        """`watch`: the place before the first change. `known`: where members are noted. `share`: the memory that they
+    def __init__(self, watch: wire.WatchPosition, key: bytes, presence: bool, known: Known, room: WatchRoom) -> None:
+        """`watch`: the place before the first change. `known`: where members are noted. `room`: the memory that they
         are counted in."""
         self.key = key
         self.presence = presence
@@ -48,7 +48,7 @@ class WatchedKey:
         self.loaded = False
         self._watch = watch
         self._known = known
-        self._share = share
+        self._room = room
         self._held_bytes = 0
         self._after = bytes(ID_BYTES)
         self._names: dict[bytes, bytes] = {}
@@ -104,7 +104,7 @@ class WatchedKey:
         self._hold(MEMBER_BYTES)
         if online and self.presence:
             self._online.add(queue_id)
-        if len(self._names) > MEMBERS_TOLD_MAX or self._share.free_bytes < 0:
+        if len(self._names) > MEMBERS_TOLD_MAX or self._room.free_bytes < 0:
             self._grow()
 
     def _changed(self, change: wire.MemberChange.ValueType, name: bytes) -> None:
@@ -155,11 +155,16 @@ class WatchedKey:
         self.large = self.loaded = True
         self._anew()
 
+    def look_up_anew(self) -> None:
+        """Begins to look up the members. Each watch gets a snapshot."""
+        self.forget()
+        self.large = self.loaded = False
+        self._after = bytes(ID_BYTES)
+
     def tell(self, counting: Counting) -> bool:
         """Takes in that it is time to tell what changed. Returns False if the members must be looked up first."""
-        if self.large and counting.of(self.key)[0] <= MEMBERS_TOLD_AGAIN and self._share.free_bytes > 0:
-            self.large = self.loaded = False
-            self._after = bytes(ID_BYTES)
+        if self.large and counting.of(self.key)[0] <= MEMBERS_TOLD_AGAIN and self._room.free_bytes > 0:
+            self.look_up_anew()
         elif self.large:
             self.number += 1
         return self.loaded
@@ -182,11 +187,11 @@ class WatchedKey:
 
     def _hold(self, size_bytes: int) -> None:
         self._held_bytes += size_bytes
-        self._share.hold(size_bytes)
+        self._room.hold(size_bytes)
 
     def _let_go(self, size_bytes: int) -> None:
         self._held_bytes -= size_bytes
-        self._share.let_go(size_bytes)
+        self._room.let_go(size_bytes)
 
     # What is told.
 

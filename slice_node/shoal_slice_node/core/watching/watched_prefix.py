@@ -9,7 +9,6 @@ from __future__ import annotations
 from itertools import takewhile
 
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.dispatch.shares import Share
 from shoal_slice_node.core.read.listing import list_keys
 from shoal_slice_node.core.turns import Work
 from shoal_slice_node.core.watching.counting import Counting
@@ -20,6 +19,7 @@ from shoal_slice_node.core.watching.limits import (
     KEYS_PER_STEP_MAX,
     SNAPSHOT_PAUSE_MS,
 )
+from shoal_slice_node.core.watching.watch_room import WatchRoom
 from shoal_slice_node.core.watching.watcher import Watcher
 
 
@@ -27,17 +27,22 @@ class WatchedPrefix:
     """Keeps what is told of one prefix. `number`: changes so far. `floor`: watches below it need a snapshot. `told`:
     changes above it wait for their time."""
 
-    def __init__(self, watch: wire.WatchPosition, prefix: bytes, presence: bool, share: Share) -> None:
-        """`watch`: the place before the first change. `share`: the memory that changed keys are counted in."""
+    def __init__(self, watch: wire.WatchPosition, prefix: bytes, presence: bool, room: WatchRoom) -> None:
+        """`watch`: the place before the first change. `room`: the memory that changed keys are counted in."""
         self.key = prefix
         self.presence = presence
         self.watchers: dict[int, Watcher] = {}
         self.next_ms = 0
         self.number = self.floor = self.told = 0
         self._watch = watch
-        self._share = share
+        self._room = room
+        self._keys_max = CHANGED_KEYS_MAX
         self._changed: dict[bytes, int] = {}
         """Key -> the number of its last change, ascending."""
+
+    def limit_keys(self, keys_max: int) -> None:
+        """Sets how many changed keys are remembered, at least one. Those that are too many go with the next changes."""
+        self._keys_max = keys_max
 
     # What happens.
 
@@ -46,11 +51,12 @@ class WatchedPrefix:
         changed = self._changed
         self.number += 1
         if changed.pop(key, None) is None:
-            self._share.hold(CHANGED_KEY_BYTES)
+            self._room.hold(CHANGED_KEY_BYTES)
         changed[key] = self.number
-        if len(changed) > CHANGED_KEYS_MAX or self._share.free_bytes < 0:
-            self._share.let_go(CHANGED_KEY_BYTES)
-            self.floor = changed.pop(next(iter(changed)))
+        for _ in range(2):
+            if len(changed) > self._keys_max or (changed and self._room.free_bytes < 0):
+                self._room.let_go(CHANGED_KEY_BYTES)
+                self.floor = changed.pop(next(iter(changed)))
 
     def anew(self) -> None:
         """Begins to be told anew: every watch needs a snapshot."""
@@ -64,7 +70,7 @@ class WatchedPrefix:
 
     def forget(self) -> None:
         """Forgets which keys changed."""
-        self._share.let_go(CHANGED_KEY_BYTES * len(self._changed))
+        self._room.let_go(CHANGED_KEY_BYTES * len(self._changed))
         self._changed = {}
 
     # What is told.

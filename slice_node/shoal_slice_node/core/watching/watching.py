@@ -10,7 +10,7 @@ presence alike; no record holds presence, so no LSN could. A watch that comes to
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from typing import TypeAlias, TypeVar
 
 from shoal_contract.errors import InvalidName, Malformed, exhausted
@@ -24,6 +24,9 @@ from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.turns import Work
 from shoal_slice_node.core.watching.counting import Counting
 from shoal_slice_node.core.watching.limits import (
+    CHANGED_KEY_BYTES,
+    CHANGED_KEYS_MAX,
+    CHANGED_KEYS_PART,
     COUNTS_EVERY_MS,
     CROWD,
     FORGOTTEN_PER_TICK_MAX,
@@ -38,6 +41,7 @@ from shoal_slice_node.core.watching.limits import (
     WATCHES_PER_CONNECTION_MAX,
 )
 from shoal_slice_node.core.watching.member_line import MemberLine
+from shoal_slice_node.core.watching.watch_room import WatchRoom
 from shoal_slice_node.core.watching.watched_key import Known, WatchedKey
 from shoal_slice_node.core.watching.watched_prefix import WatchedPrefix
 from shoal_slice_node.core.watching.watcher import NOTHING, Watcher
@@ -57,7 +61,7 @@ class Watching:
         self._interest = state.interest
         """This leader's own: the next one has another."""
         self._dispatcher = dispatcher
-        self._share = dispatcher.shares.attached
+        self._room = WatchRoom(dispatcher.shares.attached)
         self._counting = Counting(state, dispatcher.in_memory)
         self._life = 0
         self._watches = 0
@@ -77,9 +81,9 @@ class Watching:
         """What has changes to tell, when its time has come."""
         self._idle: OrderedDict[Watched, int] = OrderedDict()
         """What no watch is left of, with the time (ms) until which it is remembered; the oldest first."""
-        self._line = MemberLine(
-            self._known, self._is_online, self._note_due, self._take_in, self._count_in_memory, self._count_anew
-        )
+        self._stale: OrderedDict[WatchedKey, None] = OrderedDict()
+        """Keys whose members must be looked up anew: not all that happened to them was taken in."""
+        self._line = MemberLine(self._known, self._keys, self._prefixes, self)
         self._members = WatchedMembers(self._keys, self._prefixes, self._line)
         self._interest.members = None
 
@@ -118,7 +122,7 @@ class Watching:
         if isinstance(watched, WatchedPrefix):
             self._prefixes_of_connection.setdefault(connection, Counter())[watched.key] += 1
         self._idle.pop(watched, None)
-        self._share.hold(WATCH_BYTES)
+        self._room.hold(WATCH_BYTES)
         return watcher
 
     def _check_room(self, connection: Hashable, prefix: bytes | None) -> None:
@@ -130,15 +134,18 @@ class Watching:
         prefixes = self._prefixes_of_connection.get(connection, ())
         if prefix is not None and prefix not in prefixes and len(prefixes) >= PREFIXES_PER_CONNECTION_MAX:
             raise exhausted("prefixes watched by one connection", PREFIXES_PER_CONNECTION_MAX, len(prefixes) + 1)
-        if self._share.free_bytes < WATCH_BYTES:
-            used_bytes = self._share.used_bytes + WATCH_BYTES
-            raise exhausted("memory of attached queues and watches, bytes", self._share.limit_bytes, used_bytes)
+        room, share = self._room, self._room.share
+        if share.free_bytes < WATCH_BYTES:
+            used_bytes = share.used_bytes + WATCH_BYTES
+            raise exhausted("memory of attached queues and watches, bytes", share.limit_bytes, used_bytes)
+        if room.free_bytes < WATCH_BYTES:
+            raise exhausted("memory of watches, bytes", room.limit_bytes, room.used_bytes + WATCH_BYTES)
 
     def _watched_key(self, key: bytes, presence: bool) -> WatchedKey:
         for known in self._keys.get(key, ()):
             if known.presence == presence:
                 return known
-        watched = WatchedKey(self._first_place(), key, presence, self._known, self._share)
+        watched = WatchedKey(self._first_place(), key, presence, self._known, self._room)
         self._keys.setdefault(key, []).append(watched)
         self.loading[watched] = None
         self._note_watched(presence)
@@ -150,7 +157,7 @@ class Watching:
                 return known
         if prefix not in self._prefixes and len(self._prefixes) >= PREFIXES_WATCHED_MAX:
             self._forget_idle_prefix()
-        watched = WatchedPrefix(self._first_place(), prefix, presence, self._share)
+        watched = WatchedPrefix(self._first_place(), prefix, presence, self._room)
         self._prefixes.setdefault(prefix, []).append(watched)
         self._note_watched(presence)
         return watched
@@ -163,7 +170,7 @@ class Watching:
         """Ends a watch. What it watched is remembered for a while."""
         watched = self._watchers.pop(watcher.number)
         self.dirty.pop(watcher.number, None)
-        self._share.let_go(WATCH_BYTES)
+        self._room.let_go(WATCH_BYTES)
         self._of_connection[watcher.connection] -= 1
         if not self._of_connection[watcher.connection]:
             del self._of_connection[watcher.connection]
@@ -194,6 +201,7 @@ class Watching:
         self._due.pop(watched, None)
         if isinstance(watched, WatchedKey):
             self.loading.pop(watched, None)
+            self._stale.pop(watched, None)
             _remove(self._keys, watched.key, watched)
         else:
             _remove(self._prefixes, watched.key, watched)
@@ -205,6 +213,10 @@ class Watching:
         with presence."""
         self._with_presence += more_presence
         self._members.lengths = tuple(sorted(set(map(len, self._prefixes))))
+        prefixes = [one for some in self._prefixes.values() for one in some]
+        part_bytes = self._room.share.limit_bytes // CHANGED_KEYS_PART // max(1, len(prefixes))
+        for one in prefixes:
+            one.limit_keys(max(1, min(CHANGED_KEYS_MAX, part_bytes // CHANGED_KEY_BYTES)))
         self._interest.members = self._members if self._keys or self._prefixes else None
         self._dispatcher.tell_presence(self if self._with_presence else None)
 
@@ -223,18 +235,24 @@ class Watching:
         if effects.members:
             self._line.happened(effects.members)
 
-    def _take_in(self, event: Joined | Left) -> int:
-        """Takes in that a queue joined or left a key. Returns how many watched keys and prefixes heard of it."""
+    def take_in(self, event: Joined | Left) -> int:
+        """See Followed."""
         heard = self._keys.get(event.key, ())
         for watched in heard:
             if isinstance(event, Joined):
-                watched.joined(event.queue_id, event.queue, self._is_online(event.queue_id))
+                watched.joined(event.queue_id, event.queue, self.is_online(event.queue_id))
             else:
                 watched.left(event.queue_id)
             self._due[watched] = None
-        return len(heard) + self._count(event.key, self._prefixes_of(event.key))
+        return len(heard)
 
-    def _note_due(self, watched: WatchedKey) -> None:
+    def look_up_anew(self) -> None:
+        """See Followed. It is done in turns."""
+        for keys in self._keys.values():
+            self._stale.update(dict.fromkeys(keys))
+
+    def note_due(self, watched: WatchedKey) -> None:
+        """See Followed."""
         self._due[watched] = None
 
     def attached(self, queue_id: bytes) -> None:
@@ -249,32 +267,29 @@ class Watching:
         if len(self._members.lengths) > LENGTHS_AT_ONCE_MAX:
             self._line.in_memory_changed(key)
         elif self._prefixes:
-            self._count_in_memory(key)
+            self.count(key, bound=False)
 
-    def _count_in_memory(self, key: bytes) -> int:
-        return self._count(key, [one for one in self._prefixes_of(key) if one.presence])
+    def count(self, key: bytes, bound: bool) -> int:
+        """See Followed."""
+        heard = 0
+        for length in self._members.lengths:
+            for watched in self._prefixes.get(key[:length], ()):
+                if bound or watched.presence:
+                    watched.changed(key)
+                    self._due[watched] = None
+                    heard += 1
+        return heard
 
-    def _count_anew(self) -> None:
-        """Notes that more counts of consumed queues changed than are noted one by one: their watches get a snapshot."""
+    def count_anew(self, bound: bool) -> None:
+        """See Followed: watches get a snapshot."""
         for prefixes in self._prefixes.values():
             for watched in prefixes:
-                if watched.presence:
+                if bound or watched.presence:
                     watched.anew()
                     self._due[watched] = None
 
-    def _prefixes_of(self, key: bytes) -> Iterator[WatchedPrefix]:
-        for length in self._members.lengths:
-            yield from self._prefixes.get(key[:length], ())
-
-    def _count(self, key: bytes, prefixes: Iterable[WatchedPrefix]) -> int:
-        """Notes that a key's counts changed. Returns how many prefixes heard of it."""
-        heard = list(prefixes)
-        for watched in heard:
-            watched.changed(key)
-            self._due[watched] = None
-        return len(heard)
-
-    def _is_online(self, queue_id: bytes) -> bool:
+    def is_online(self, queue_id: bytes) -> bool:
+        """See Followed."""
         feed = self._dispatcher.feeds.get(queue_id)
         return feed is not None and bool(feed.attachments)
 
@@ -333,19 +348,23 @@ class Watching:
     @property
     def has_turns(self) -> bool:
         """Returns whether `turn` has something to do."""
-        return bool(self.loading or self._line)
+        return bool(self.loading or self._line or self._stale)
 
     def turn(self) -> None:
         """Takes in some changes that wait, and looks up some members."""
         if self._line:
             self._line.step()
+        if self._stale:
+            watched, _ = self._stale.popitem(last=False)
+            watched.look_up_anew()
+            self.loading[watched] = None
         if self.loading:
             self.load_turn()
 
     def load_turn(self) -> None:
         """Looks up some members of the key that waited longest. Must not be called while `loading` is empty."""
         watched, _ = self.loading.popitem(last=False)
-        watched.load_step(self._counting, self._is_online)
+        watched.load_step(self._counting, self.is_online)
         if watched.loaded:
             self.dirty.update(watched.watchers)
         else:
