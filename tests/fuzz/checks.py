@@ -19,6 +19,7 @@ from shoal_slice_node.core.limits import (
     ENDED_HANDLE_BYTES,
     FEED_BYTES,
     GROWTH_BYTES,
+    RANGE_BYTES,
     STREAM_BYTES,
 )
 from shoal_slice_node.core.read.reading import describe_queue, peek
@@ -178,6 +179,8 @@ class Checks:
         attached = ATTACHMENT_BYTES * sum(len(session.by_queue) + len(session.pullers) for session in everyone)
         attached += ENDED_HANDLE_BYTES * sum(len(session.ended_handles) for session in everyone)
         attached += sum(FEED_BYTES + STREAM_BYTES * feed.streams_counted for feed in dispatcher.feeds.values())
+        streams = [stream for feed in dispatcher.feeds.values() for stream in feed.streams.values()]
+        attached += RANGE_BYTES * sum(len(stream.done or ()) + len(stream.returned or ()) for stream in streams)
         attached += used_bytes(node.node.watching)
         assert shares.attached.used_bytes == attached, f"attached: {shares.attached.used_bytes}, counted {attached}"
         spreads = dispatcher.growing.spreads.values()

@@ -572,6 +572,13 @@ ATTACHMENT_BYTES: Final = 700
 STREAM_BYTES: Final = 450
 """Memory of a consumed queue, of a session's part in it, and of one of its bindings (measured: 36-byte names)."""
 
+RANGE_BYTES: Final = 90
+"""Memory of a done range of such a binding, or of a stretch of it that is to be given again (measured: 72 and 130)."""
+
+OWED_OVER: Final = 4
+"""A session that owes so many times what it may owe now, as its acks leave gaps, ends while the share of what is owed
+is full."""
+
 OWED_BYTES: Final = 120
 """Memory of one stretch of unacked offsets."""
 

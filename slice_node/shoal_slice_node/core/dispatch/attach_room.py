@@ -16,6 +16,7 @@ from shoal_slice_node.core.limits import (
     ENDED_UNREAD_MAX,
     FEED_BYTES,
     INLINE_STREAMS_MAX,
+    RANGE_BYTES,
     SMALL_PULLS_PART,
     STREAM_BYTES,
 )
@@ -67,7 +68,7 @@ class AttachRoom:
         if attachment is not None and self._goes_with(attachment):
             feed = attachment.feed
             self._forgotten.add(feed.queue_id)
-            self._used_bytes -= FEED_BYTES + STREAM_BYTES * feed.streams_counted
+            self._used_bytes -= FEED_BYTES + STREAM_BYTES * feed.streams_counted + RANGE_BYTES * feed.ranges
 
     def _goes_with(self, attachment: Attachment) -> bool:
         """Returns whether the attachment's feed is forgotten as soon as the attachment is detached."""
@@ -96,6 +97,15 @@ def _feed_bytes(registry: Registry, queue_id: bytes | None) -> int:
 
 def _no_room(limit_bytes: int, used_bytes: int) -> ResourceExhausted:
     return exhausted("memory of attached queues, bytes", limit_bytes, used_bytes)
+
+
+def overload(registry: Registry, feed: Feed) -> ResourceExhausted | None:
+    """Returns why a feed that is being loaded has no room: its bindings have more done ranges than an attach can know.
+    None: it has."""
+    share = registry.shares.attached
+    if share.free_bytes >= 0 or not feed.is_heavy:
+        return None
+    return _no_room(share.limit_bytes, share.used_bytes)
 
 
 def check_pulls(registry: Registry, queue_id: bytes) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from shoal_contract.errors import ShoalError, exhausted
-from shoal_slice_node.core.dispatch.attach_room import AttachRoom
+from shoal_slice_node.core.dispatch.attach_room import AttachRoom, overload
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.ended_handles import EndedHandle
 from shoal_slice_node.core.dispatch.exclusive import Exclusive
@@ -169,11 +169,23 @@ class Attaching:
             bindings_max -= cost
             if bindings_max <= 0:
                 break
+        if feed.loading and (error := overload(self._registry, feed)) is not None:
+            self._give_up(feed, error)
         if feed.loading:
             self.loading.append((feed, steps))
         else:
             self._registry.loaded(feed)
         self._registry.wake(feed)
+
+    def _give_up(self, feed: Feed, error: ShoalError) -> None:
+        """Ends all that consume a feed which has no room in memory. A pull under way ends by itself."""
+        for attachment in list(feed.attachments.values()):
+            assert attachment.handle is not None
+            self.end_attachment(attachment.session, attachment.handle)
+            self.end(attachment.session, error)
+        for attachment in [puller for puller in feed.pullers.values() if not puller.pulling]:
+            self._registry.forget_puller(attachment)
+            self.returning.take_back(attachment)
 
     def detach(self, session: Session, handle: int) -> None:
         """Ends an attachment, as the session wants. What it had out is given to others, or given again later. An

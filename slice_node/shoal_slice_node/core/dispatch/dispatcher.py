@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from shoal_contract.errors import exhausted
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight, NackTerms
@@ -26,6 +27,7 @@ from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.transients import Transients
 from shoal_slice_node.core.dispatch.unsent import UnsentLists
+from shoal_slice_node.core.limits import OWED_OVER
 
 
 class Dispatcher:
@@ -205,6 +207,15 @@ class Dispatcher:
         self.shares.divide_owed(sessions, sum(session.owed for session in self._of_calls))
         for session in sessions:
             self.registry.has_room_again(session)
+        if self.shares.owed.free_bytes < 0:
+            self._end_largest(sessions)
+
+    def _end_largest(self, sessions: Sequence[Session]) -> None:
+        """Ends the session that owes most, if that is much more than it may: its acks leave gaps, and each makes two
+        stretches of one."""
+        largest = max(sessions, key=lambda session: session.owed, default=None)
+        if largest is not None and largest.owed > OWED_OVER * largest.owed_max and largest.ended_by is None:
+            self.attaching.end(largest, exhausted("stretches of unacked offsets", largest.owed_max, largest.owed))
 
     def share_among_calls(self, session: Session) -> None:
         """Notes a session that unary calls share: all their pulls together have one bound."""

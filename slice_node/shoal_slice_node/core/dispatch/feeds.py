@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 from shoal_slice_node.core.dispatch.exclusive import Exclusive
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Rests
-from shoal_slice_node.core.limits import LIVE_LOOKS_MAX
+from shoal_slice_node.core.limits import LIVE_LOOKS_MAX, RANGE_BYTES, STREAM_BYTES
 
 if TYPE_CHECKING:
     from shoal_contract.options import QueueOptions
     from shoal_slice_node.core.dispatch.attachment import Attachment
+    from shoal_slice_node.core.dispatch.shares import Share
 
 
 class Feed:
@@ -35,6 +36,7 @@ class Feed:
         "_line",
         "_resting",
         "_rests",
+        "_room",
         "_unapplied_acks",
         "ack_timeout_ms",
         "attachments",
@@ -49,6 +51,7 @@ class Feed:
         "passed_over",
         "pullers",
         "queue_id",
+        "ranges",
         "sole",
         "streams",
         "to_load",
@@ -56,8 +59,15 @@ class Feed:
     )
 
     def __init__(
-        self, queue_id: bytes, name: bytes, options: QueueOptions, exclusive: Exclusive | None, rests: Rests
+        self,
+        queue_id: bytes,
+        name: bytes,
+        options: QueueOptions,
+        exclusive: Exclusive | None,
+        rests: Rests,
+        room: Share,
     ) -> None:
+        """`room`: the memory that the ranges of its streams count in."""
         self.queue_id = queue_id
         self.name = name
         self.expires_after_s = options.expires_after_s
@@ -82,6 +92,9 @@ class Feed:
         self._leaving = False
         """Some attachments left, and their messages are still being taken back."""
         self._rests = rests
+        self._room = room
+        self.ranges = 0
+        """The number of done ranges, and of stretches to be given again, in all streams."""
         self._resting = 0
         """The number of stretches that rest, in all streams."""
         self._unapplied_acks = 0
@@ -151,6 +164,25 @@ class Feed:
 
     def add_stream(self, stream: Stream) -> None:
         self.streams[stream.key_id] = stream
+        stream.begin_count()
+
+    def count_ranges(self, more: int) -> None:
+        """Notes that a stream has so many ranges more, or less if it is negative."""
+        self.ranges += more
+        if more > 0:
+            self._room.hold(RANGE_BYTES * more)
+        else:
+            self._room.let_go(-RANGE_BYTES * more)
+
+    @property
+    def is_heavy(self) -> bool:
+        """Returns whether its ranges take more memory than its streams."""
+        return RANGE_BYTES * self.ranges > STREAM_BYTES * self.streams_counted
+
+    @property
+    def is_short(self) -> bool:
+        """Returns whether there is no memory for more ranges."""
+        return self._room.free_bytes < 0
 
     def put_last(self, stream: Stream) -> None:
         """Puts a stream behind the others: something came back of it (returning.py)."""
@@ -165,6 +197,7 @@ class Feed:
     def remove_stream(self, stream: Stream) -> bool:
         """Forgets a stream. Returns False if the feed does not have it."""
         self.forget_work(stream)
+        stream.end_count()
         return self.streams.pop(stream.key_id, None) is not None
 
     def forget_work(self, stream: Stream) -> None:
@@ -183,6 +216,7 @@ class Feed:
         self.sole = None
         self._line.clear()
         streams, self.streams = self.streams, {}
+        self.count_ranges(-self.ranges)
         return streams
 
     def set_lagging(self, stream: Stream) -> None:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.dispatch.attach_room import check_pulls
+from shoal_slice_node.core.dispatch.attach_room import check_pulls, overload
 from shoal_slice_node.core.dispatch.attachment import Attachment, Given
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Feed
@@ -100,10 +100,13 @@ class Puller:
         if lease is not None and lease.messages:
             self._leases.add(lease)
         left = partial(self._left, attachment, given, gaps)
+        no_room = overload(self._dispatcher.registry, feed) if feed.loading and not parcels else None
         if answer is None or not given:
             left()
         else:
             answer.made(left)
+        if no_room is not None:
+            raise no_room
         return parcels
 
     def _left(self, attachment: Attachment, given: Given, gaps: Sequence[tuple[bytes, int, int]]) -> None:
@@ -135,6 +138,11 @@ class Puller:
         messages, chunk_bytes = terms.messages_max or PULL_MESSAGES_MAX, terms.bytes_max or PULL_BYTES_MAX
         looked_at, registry, gap_bytes = 0, self._dispatcher.registry, PULL_GAPS_BYTES_MAX
         while min(messages, chunk_bytes, gap_bytes) > 0 and not (feed.gone or attachment.session.closed):
+            if feed.loading and feed.is_heavy:  # It may find no room: then nothing must be out.
+                if overload(registry, feed):
+                    break
+                yield
+                continue
             budget = Budget(PULL_ROWS_PER_STEP, chunk_bytes, messages, gap_bytes)
             while looked_at < len(feed.lagging) and not budget.spent:
                 for stream in feed.first_lagging(min(LAGGING_AT_ONCE_MAX, len(feed.lagging) - looked_at)):

@@ -167,7 +167,7 @@ class Registry:
         """Registers a new feed, which has no streams yet. `streams`: how many it will have. Their memory counts from
         now on: else many feeds that are loaded side by side would take more than there is."""
         exclusive = None if options.exclusive == DURABLE.exclusive else self.exclusives.of(queue_id, options.exclusive)
-        feed = self.feeds[queue_id] = Feed(queue_id, name, options, exclusive, self.shares.rests)
+        feed = self.feeds[queue_id] = Feed(queue_id, name, options, exclusive, self.shares.rests, self.shares.attached)
         feed.count_before(streams)
         self.shares.attached.hold(FEED_BYTES + STREAM_BYTES * streams)
         return feed

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.leases import Lease
 
 _FIRST = attrgetter("first")
+_NOT_COUNTED = -1
 
 
 class Stream:
@@ -36,6 +37,7 @@ class Stream:
     """
 
     __slots__ = (
+        "_counted",
         "_flushed",
         "_unflushed",
         "acks_under_way",
@@ -74,6 +76,8 @@ class Stream:
         self.acks_under_way = 0
         self.returned: list[Returned] | None = None
         self.resting: RestingStretches | None = None
+        self._counted = _NOT_COUNTED
+        """How many ranges the feed counts of this stream."""
         self._flushed = cursor
         """The cursor that was journaled. Invariant: at most `cursor`."""
         self._unflushed: list[tuple[int, int]] | None = None
@@ -92,11 +96,31 @@ class Stream:
     def messages_allowed(self) -> int:
         """Returns how many messages may be given now, so that done ranges stay about DONE_RANGES_MAX however they are
         acked. If nothing is out and half of the ranges are free, any number: a chunk is not split then. 0 or less: only
-        the lowest message."""
+        the lowest message, as where there are ranges and no memory for more."""
         ranges = len(self.done) if self.done is not None else 0
+        if ranges and self.feed.is_short:
+            return 0
         if not self.out_messages and 2 * ranges <= DONE_RANGES_MAX:
             return 1 << 62
         return DONE_RANGES_MAX - ranges - self.out_messages
+
+    def begin_count(self) -> None:
+        """Lets the feed count its ranges, from now on."""
+        self._counted = 0
+        self._count()
+
+    def end_count(self) -> None:
+        """Lets the feed forget its ranges: it has left the feed."""
+        if self._counted > 0 and not self.feed.gone:
+            self.feed.count_ranges(-self._counted)
+        self._counted = _NOT_COUNTED
+
+    def _count(self) -> None:
+        """Tells the feed how many done ranges there are now, and stretches to be given again."""
+        ranges = (len(self.done) if self.done is not None else 0) + (len(self.returned) if self.returned else 0)
+        if ranges != self._counted and self._counted != _NOT_COUNTED and not self.feed.gone:
+            self.feed.count_ranges(ranges - self._counted)
+            self._counted = ranges
 
     def give(
         self, first: int, to: int, body_bytes: int, attachment: Attachment, times: int, lease: Lease | None = None
@@ -133,6 +157,7 @@ class Stream:
             self.returned[0] = Returned(offset, to, times)
         else:
             del self.returned[0]
+            self._count()
 
     def lacks_below(self, low: int) -> bool:
         """Returns whether something below `low`, which the key does not keep any more, is neither done, nor told, nor
@@ -147,7 +172,9 @@ class Stream:
 
     def forget_returned(self, first: int = 0, to: int = 1 << 64) -> None:
         """Notes that nothing of first <= o < to is to be given again: it is gone, or done."""
-        self.returned = without(self.returned, first, to) or None if self.returned else None
+        if self.returned:
+            self.returned = without(self.returned, first, to) or None
+            self._count()
 
     def join_parcel(self, number: int) -> None:
         """Notes that the stream is in this parcel, the last of its parcels."""
@@ -257,12 +284,14 @@ class Stream:
             if self._unflushed is None:
                 self._unflushed = []
             self._unflushed.append((first, to))
+            self._count()
             return
         self.cursor = max(self.cursor, to)
         if self.done:
             self.cursor = self.done.end_of(self.cursor)
             self.done.cut_below(self.cursor)
             self.next = max(self.next, self.cursor)  # past done ranges that were not read yet
+            self._count()
 
     def acked_by_change(self, first: int, to: int) -> list[Attachment]:
         """Notes that first <= offset < to, which was not done, is done in the tables, whether it is out, to be given
@@ -305,12 +334,14 @@ class Stream:
         self.cursor = done.end_of(self.cursor)
         done.cut_below(self.cursor)
         self.next = max(self.next, self.cursor)
+        self._count()
 
     def purge(self, to: int) -> None:
         """Notes that all below `to` is done, as in the tables. `forget_out` must have been called before."""
         assert not self.out
         self.returned = self.done = self._unflushed = None
         self.cursor = self._flushed = self.next = to
+        self._count()
 
     def forget_out(self) -> list[Out]:
         """Stops waiting for acks, and for the end of what rests. Returns what was out."""
@@ -342,6 +373,7 @@ class Stream:
             insort(self.returned, back[0])
         else:
             self.returned = sorted([*(self.returned or ()), *back])
+        self._count()
 
     def rest(self, back: Returned, reason: Reason, delay_ms: int, session: int) -> Resting:
         """Notes that what came back is not to be given yet. `session`: see Resting."""
@@ -372,6 +404,7 @@ class Stream:
         """Notes that this is not to be given again; the caller says what becomes of it."""
         assert self.returned
         self.returned.remove(returned)
+        self._count()
 
     def load_counts(self, counts: DeliveryCounts) -> None:
         """Notes how often messages were delivered, for a stream that was just made: all up to the last one with a count
