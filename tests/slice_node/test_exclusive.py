@@ -76,6 +76,28 @@ def test_the_newest_takes_over_and_the_older_is_told() -> None:
     assert [found.low for found in core.deliveries(new)] == [2]
 
 
+@pytest.mark.parametrize("max_deliveries", [0, 2])
+def test_a_take_over_counts_no_delivery(max_deliveries: int) -> None:
+    """Three flips between two devices ended messages that no program was ever handed."""
+    core = CoreDriver()
+    options = QueueOptions(exclusive="newest", max_deliveries=max_deliveries)
+    core.change(wire.Step(declares=wire.Declares(queues=[b"q"], options=options.to_wire())), bind("q", "k"))
+    core.change(publish("k", b"1", b"2"))
+    for number in range(5):
+        session = core.session()
+        core.attach(session, "q", 1)
+        found = core.deliveries(session)
+        assert [(one.low, one.to) for one in found] == [(1, 3)]
+        assert [bool(one.redelivered) for one in found] == [bool(number and not max_deliveries)]
+    core.dispatcher.close(session)
+    core.pump()
+    core.settle()
+    session = core.session()
+    core.attach(session, "q", 1)
+    assert [bool(one.redelivered) for one in core.deliveries(session)] == [True], "a lost connection counts one"
+    core.check()
+
+
 def test_the_oldest_stays_and_the_newer_is_refused() -> None:
     core = made("oldest")
     old, new = session_of(core, "old"), session_of(core, "new")

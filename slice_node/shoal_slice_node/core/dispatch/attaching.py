@@ -109,8 +109,11 @@ class Attaching:
         for attachment in [other for other in feed.attachments.values() if other.session is not session]:
             holder, handle = attachment.session, attachment.handle
             assert handle is not None
+            gives_way = _gives_way(holder, session)
+            if not gives_way:
+                attachment.lose_to_another()
             self.end_attachment(holder, handle)
-            if not _gives_way(holder, session):
+            if not gives_way:
                 self.taken_over += 1
                 self._lost(holder, handle, EndedHandle(feed.name, exclusive, was_taken=True))
 

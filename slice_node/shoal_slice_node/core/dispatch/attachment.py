@@ -34,6 +34,7 @@ class Attachment:
         "paused",
         "resets_before",
         "session",
+        "taken_over",
         "unsent",
         "unsent_changes",
         "window_bytes",
@@ -79,6 +80,8 @@ class Attachment:
         self.last_parcel: int | None = None
         """Parcels with its handle and a higher number are another queue's: the last number when it was detached, and 0
         once nothing that waits is its own; None: it was not detached."""
+        self.taken_over = False
+        """Another session took its exclusive queue: what it had comes back, and no delivery of it counts."""
         self._pulls = 0
         """The number of its pulls under way."""
         self._taken: list[Given] = []
@@ -102,6 +105,10 @@ class Attachment:
     def pause(self, paused: bool) -> None:
         """Notes whether it is to be given nothing. Only its session calls this."""
         self.paused = paused
+
+    def lose_to_another(self) -> None:
+        """Notes that another session took its exclusive queue."""
+        self.taken_over = True
 
     def begin_withdrawal(self) -> None:
         """Notes that what waits for it is being taken back."""

@@ -58,7 +58,7 @@ def _give_again(
     """Lets what came back of one attachment be given again."""
     sent, kept = split(out, not_sent)
     if sent:
-        registry.returns.came_back(stream, sent, Reason.LEFT, attachment.session)
+        registry.returns.came_back(stream, sent, Reason.LEFT, attachment.session, counts=not attachment.taken_over)
     if kept:
         registry.returns.not_sent(stream, kept)
     registry.has_room_again(attachment.session)

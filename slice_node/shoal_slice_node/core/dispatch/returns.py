@@ -74,10 +74,16 @@ class Returns:
         _check("resting messages of the session", "of this session", had + stretches, rests_max // (1 + rests.sessions))
 
     def came_back(
-        self, stream: Stream, back: list[Returned], reason: Reason, session: Session, delay_ms: int = 0
+        self,
+        stream: Stream,
+        back: list[Returned],
+        reason: Reason,
+        session: Session,
+        delay_ms: int = 0,
+        counts: bool = True,
     ) -> None:
-        """Takes what a session was sent and has no more: it was delivered once more than before. The caller must wake
-        the feed."""
+        """Takes what a session was sent and has no more: it was delivered once more than before. Without `counts`
+        that may be so, and a queue that counts deliveries does not count it. The caller must wake the feed."""
         feed = stream.feed
         if feed.gone:
             return
@@ -90,6 +96,10 @@ class Returns:
         if not back:
             return
         self._state.counters.count_back(reason, sum(one.to - one.first for one in back))
+        if feed.max_deliveries and not counts:
+            stream.give_again(back)
+            feed.set_lagging(stream)
+            return
         back = [one._replace(times=one.times + 1) for one in back]
         if feed.max_deliveries:
             for one in back:
