@@ -94,7 +94,7 @@ def test_one_connection_does_not_take_all_prefixes(core: CoreDriver) -> None:
 
 
 def test_memory_is_counted_and_a_group_without_room_is_counted_only(core: CoreDriver) -> None:
-    shares = DispatchShares(attached_bytes=80_000)
+    shares = DispatchShares(attached_bytes=2 * WATCH_BYTES + 68_000)
     core.restart(shares)
     members_of(core, 30)
     watch = ToldWatch(core, key="room")
@@ -116,7 +116,7 @@ def test_memory_is_counted_and_a_group_without_room_is_counted_only(core: CoreDr
 
 def test_watches_take_half_of_the_memory_that_attached_queues_need_too(core: CoreDriver) -> None:
     """Eight connections with 128 watched prefixes took all of it: no queue could be attached any more."""
-    shares = DispatchShares(attached_bytes=400_000)
+    shares = DispatchShares(attached_bytes=4_000_000)
     core.restart(shares)
     core.change(declare("q"))
     watches = [
@@ -130,14 +130,14 @@ def test_watches_take_half_of_the_memory_that_attached_queues_need_too(core: Cor
         core.change(unbind("q", *keys))
         settle(core)
     changed_bytes = shares.attached.used_bytes - len(watches) * WATCH_BYTES
-    assert 0 < changed_bytes <= 400_000 // CHANGED_KEYS_PART
+    assert 0 < changed_bytes <= 4_000_000 // CHANGED_KEYS_PART
     members_of(core, 100)
     own = ToldWatch(core, key="room", connection="one")
     settle(core)
     with pytest.raises(ResourceExhausted, match="memory of watches, bytes"):
         while True:
             watches.append(ToldWatch(core, key="room", connection=str(len(watches))))
-    assert shares.attached.free_bytes >= 190_000
+    assert shares.attached.free_bytes >= 1_900_000
     for watch in (*watches, own):
         watch.leave()
     settle(core, REMEMBER_MS + 1)

@@ -14,6 +14,7 @@ from shoal_slice_node.core.watching.limits import (
     PRESENCE_AT_ONCE_MAX,
     REMEMBER_MS,
     SNAPSHOT_PAUSE_MS,
+    WATCH_BYTES,
 )
 from shoal_slice_node.core.watching.watched_key import WatchedKey
 from shoal_slice_node.core.watching.watched_prefix import WatchedPrefix
@@ -227,7 +228,7 @@ def test_a_queue_that_leaves_while_its_join_waits_is_not_told_as_a_member_for_ev
     settle(core)
     watch.take()
     assert watch.members == {"a": False}
-    assert core.dispatcher.shares.attached.used_bytes < 10_000 + 2 * MEMBER_BYTES
+    assert core.dispatcher.shares.attached.used_bytes < WATCH_BYTES + 3 * MEMBER_BYTES
 
 
 def test_keys_that_are_not_watched_any_more_are_forgotten_over_several_ticks(
