@@ -129,6 +129,10 @@ MAP_PATIENCE_S_MAX: Final = 32.0
 """How long a redirector may be silent before another one is asked for the map, in seconds: at first, doubled each time
 when all were asked and none had a map, and at most."""
 
+MAP_BEHIND_S: Final = 60.0
+"""How long no redirector must have told a map as new as the one that is known before an older one is taken: that one
+was not this cluster's, or the cluster was made anew."""
+
 MAP_SUSPECT_S: Final = 1.0
 """How long a map stream must be open before a refusal re-opens it, in seconds."""
 

@@ -14,7 +14,7 @@ from random import random
 
 from shoal.core.backoff import Backoff
 from shoal.core.cluster_map import ClusterMap, first_map, next_map
-from shoal.limits import MAP_PATIENCE_S, MAP_PATIENCE_S_MAX, MAP_SUSPECT_S
+from shoal.limits import MAP_BEHIND_S, MAP_PATIENCE_S, MAP_PATIENCE_S_MAX, MAP_SUSPECT_S
 from shoal.telling import Telling
 from shoal.transport.base import Stream, Transport
 from shoal_contract.errors import BadCall, ShoalError, Unavailable
@@ -26,7 +26,8 @@ _log = logging.getLogger("shoal")
 
 
 class MapWatch:
-    """Watches the map. `current` is the newest map heard of; it never goes back to a lower version."""
+    """Watches the map. `current` is the newest map heard of. It goes back to a lower version only if every redirector
+    was asked, and none has told one as new for MAP_BEHIND_S: it was not this cluster's."""
 
     def __init__(self, redirectors: Sequence[str], transport: Transport, telling: Telling) -> None:
         self.redirectors = redirectors
@@ -44,6 +45,10 @@ class MapWatch:
         """The addresses that refused the question for the first map."""
         self._refused: BadCall | None = None
         self._opened_s = 0.0
+        self._told_s = 0.0
+        """When a redirector last told a map as new as `current`."""
+        self._asked_since: set[str] = set()
+        """The redirectors that were asked since then."""
         self._patience_s = MAP_PATIENCE_S
         self._stream: Stream[WatchMapResponse] | None = None
 
@@ -150,18 +155,28 @@ class MapWatch:
         try:
             self._opened_s = asyncio.get_running_loop().time()
             seen: ClusterMap | None = None
-            while (response := await self._next(stream, patience_s if seen is None else None)) is not None:
+            self._asked_since.add(redirector)
+            problem = "no answer"
+            while (response := await self._next(stream, patience_s, problem)) is not None:
                 seen = first_map(response) if seen is None else next_map(seen, response)
                 backoff.reset()
                 self._came(redirector)
-                self._take(seen)
+                is_behind = self._take(seen, redirector)
+                patience_s = MAP_BEHIND_S if is_behind else None
+                problem = (
+                    f"its map, of version {seen.version}, is older than the one that is known, and no newer one came"
+                )
             raise Unavailable("the stream ended")
         finally:
+            if seen is not None and self._current is not None and seen.version >= self._current.version:
+                self._is_told()
             self._stream = None
             await stream.close()
 
     @staticmethod
-    async def _next(stream: Stream[WatchMapResponse], patience_s: float | None) -> WatchMapResponse | None:
+    async def _next(
+        stream: Stream[WatchMapResponse], patience_s: float | None, problem: str
+    ) -> WatchMapResponse | None:
         waiting = asyncio.timeout(patience_s)
         try:
             async with waiting:
@@ -169,7 +184,7 @@ class MapWatch:
         except TimeoutError:
             if not waiting.expired():
                 raise
-            raise Unavailable(f"no answer within {patience_s:g} s") from None
+            raise Unavailable(f"{problem} within {patience_s:g} s") from None
 
     def _came(self, redirector: str) -> None:
         if self._problem:
@@ -178,11 +193,30 @@ class MapWatch:
         self._patience_s = MAP_PATIENCE_S
         self._telling.up("", self)
 
-    def _take(self, new: ClusterMap) -> None:
-        if self._current is not None and (new.version < self._current.version or new == self._current):
-            return
-        if self._current is not None:
-            _log.debug("map version %d in place of %d", new.version, self._current.version)
+    def _is_told(self) -> None:
+        """Notes that a redirector tells a map as new as the one that is known."""
+        self._told_s = asyncio.get_running_loop().time()
+        self._asked_since.clear()
+
+    def _take(self, new: ClusterMap, redirector: str) -> bool:
+        """Takes a map. Returns whether it was left out, as it is older than the one that is known."""
+        current = self._current
+        if current is not None and new.version < current.version:
+            behind_s = asyncio.get_running_loop().time() - self._told_s
+            if behind_s < MAP_BEHIND_S or not self._asked_since.issuperset(self.redirectors):
+                _log.warning(
+                    "map version %d from %s is older than version %d, which was told before: it is left out, unless"
+                    " nothing as new comes for %g s",
+                    *(new.version, redirector, current.version, MAP_BEHIND_S),
+                )
+                return True
+            versions = new.version, current.version
+            _log.warning("map version %d in place of %d, from %s: no newer one came", *versions, redirector)
+        self._is_told()
+        if new == current:
+            return False
+        if current is not None:
+            _log.debug("map version %d in place of %d", new.version, current.version)
         self._current = new
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
@@ -192,3 +226,4 @@ class MapWatch:
             except Exception as error:
                 _log.warning("a listener of the map failed at version %d", new.version, exc_info=True)
                 self._telling.error(error)
+        return False

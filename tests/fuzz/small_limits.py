@@ -92,6 +92,11 @@ SMALL: dict[str, tuple[int, ...]] = {
     "CONSUMED_COUNTED_MAX": (0, 1),
     "RESTING_LOOKED_AT_PER_TURN": (1, 2),
     "_LOOKS_FOR_A_PARCEL": (1,),
+    # Watches.
+    "CHANGES_PER_STEP_MAX": (1, 3),
+    "COUNTS_WAITING_MAX": (0, 2),
+    "MEMBER_CHANGES_WAITING_MAX": (1, 3),
+    "CHANGED_KEYS_MAX": (1, 2),
 }
 """The small values of each limit."""
 
