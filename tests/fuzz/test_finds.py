@@ -148,7 +148,7 @@ DEFECTS = {
     "a purge forgets ended bindings": Defect(purges, "_purge_details", lambda _: lambda *_: 0, 100),
     "a drop leaves a row": Defect(drops, "discard_ended", counted_and_left, 60),
     "a repeated frame is done again": Defect(applying, "repeated_answer", nothing, 20),
-    "replay skips acks": Defect(engine, "apply_record", replay_skips_acks, 300, first=270),
+    "replay skips acks": Defect(engine, "apply_record", replay_skips_acks, 60),
     "what is done is given again": Defect(undone, "_next_stretch", lambda _: lambda _, low, to: (low, to), 150),
     "ended bindings are not loaded": Defect(loading, "_load_ended", lambda _: lambda *_: iter(()), 20),
     "a log is trimmed too far": Defect(trims, "decode_trims", one_message_more, 20),
@@ -169,9 +169,9 @@ DEFECTS = {
     "a copy says a wrong count": Defect(retries, "copy_of", one_time_more, 60),
     "dead letters share a producer": Defect(letters, "sha256", all_by_one_producer, 300, first=280),
     "a dead letter that is lost counts as sent": Defect(Letters, "not_sent", lost_on_its_way, 300, first=280),
-    "a watch does not tell who leaves": Defect(WatchedKey, "left", nothing, 60),
+    "a watch does not tell who leaves": Defect(WatchedKey, "left", nothing, 200),
     "a watch does not tell presence": Defect(Watching, "attached", nothing, 150),
-    "a watched prefix does not hear of changes": Defect(WatchedPrefix, "changed", nothing, 300),
+    "a watched prefix does not hear of changes": Defect(WatchedPrefix, "changed", nothing, 200, first=300),
     "chunks that wait are let go uncounted": Defect(Growing, "_let_go", uncounted, 20),
 }
 
