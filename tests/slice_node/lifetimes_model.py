@@ -86,6 +86,8 @@ class LifetimesModel(OptionsModel):
         found = []
         for offset in self.key(name).messages:
             recent = options.history_age_s and self.sent[name, offset].time_ms >= since_ms
+            if options.capacity_bytes and not options.drops_oldest:  # The history has half of it.
+                low = max(low, offset + (self.bytes_from(name, offset) > options.capacity_bytes // 2))
             if offset >= low and (recent or offset >= head - options.history_messages):
                 found.append(offset)
         return [offset for offset in found if not self.is_over(name, offset)]
@@ -159,7 +161,15 @@ class LifetimesModel(OptionsModel):
         key, options = self.key(name), self.options_of(name)
         assert options.drops_oldest, f"{name} {offset} has gone, and was to be kept"
         chunk = max(first for first in key.chunks if first <= offset)
-        assert key.head - chunk > options.capacity_messages, f"{name} {offset} need not have gone"
+        over = 0 < options.capacity_messages < key.head - chunk
+        over_bytes = 0 < options.capacity_bytes < self.bytes_from(name, offset)
+        assert over or over_bytes, f"{name} {offset} need not have gone"
+
+    def bytes_from(self, name: str, offset: int) -> int:
+        """The body bytes of the chunk with this offset, and of all later ones."""
+        key = self.key(name)
+        chunk = max([first for first in key.chunks if first <= offset], default=offset)
+        return sum(len(body) for one, body in key.messages.items() if one >= chunk)
 
     def _is_dying(self, one: Id) -> bool:
         return (one in self.pending or one in self.letters) and self.dies(one)

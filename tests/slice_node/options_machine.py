@@ -318,7 +318,9 @@ class OptionsMachine(DeltaMachine):
         if expected:
             self.model.back(queue, session.number)
             if before:
-                self.model.back(queue, before)
+                owner = next((one.owner for one in self.sessions if one.number == before), b"")
+                same = before == session.number or bool(owner and owner == session.owner)
+                self.model.back(queue, before, "left" if same else "taken")
 
     @precondition(lambda self: self.sessions)
     @rule(data=st.data(), queue=queues)

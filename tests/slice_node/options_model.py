@@ -55,9 +55,13 @@ class OptionsModel(ReferenceModel):
             self.pending[one] = reason
 
     def back(self, queue: str, session: int, reason: str = "left") -> None:
+        """`reason` "taken": another session took the queue, and no delivery counts."""
         for key, binding in self.queues.get(queue, {}).items():
             for offset in [offset for offset, holder in binding.given.items() if holder == session]:
-                self._came_back(Id(queue, key, offset), reason)
+                if reason == "taken":
+                    self.since.pop(Id(queue, key, offset), None)
+                else:
+                    self._came_back(Id(queue, key, offset), reason)
         super().back(queue, session)
 
     def nack(self, queue: str, name: str, low: int, to: int, session: int, delayed: bool, unseen: bool = False) -> None:

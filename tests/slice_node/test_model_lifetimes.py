@@ -34,9 +34,14 @@ HISTORIES = (KeyOptions(), KeyOptions(1), KeyOptions(3), KeyOptions(history_age_
 ttls = st.sampled_from(TTLS_MS)
 
 
-def limited(history: KeyOptions, policy: str) -> KeyOptions:
+CAPACITY_BYTES = 30
+"""As much as the largest chunk has."""
+
+
+def limited(history: KeyOptions, policy: str, in_bytes: bool) -> KeyOptions:
     """A history, of a key with a capacity."""
-    return KeyOptions(history.history_messages, history.history_age_s, CAPACITY, policy=policy)
+    capacity = (0, CAPACITY_BYTES) if in_bytes else (CAPACITY, 0)
+    return KeyOptions(history.history_messages, history.history_age_s, *capacity, policy=policy)
 
 
 class LifetimesMachine(OptionsMachine):
@@ -76,19 +81,26 @@ class LifetimesMachine(OptionsMachine):
         """No rule here: see below."""
 
     @rule(
-        name=st.one_of(keys, st.just(FULL)),
+        name=st.one_of(keys, st.just(FULL), st.just(FULL)),
         history=st.sampled_from(HISTORIES),
         policy=st.sampled_from(["", "reject", "drop_oldest"]),
+        in_bytes=st.booleans(),
     )
-    def configures_key(self, name: str, history: KeyOptions, policy: str) -> None:
+    def configures_key(self, name: str, history: KeyOptions, policy: str, in_bytes: bool = False) -> None:
         """A capacity that is exceeded already is kept from the next publish on. Only the key `full` refuses."""
         row = self.row_of(name)
         kept = 0 if row is None else row.head - row.low
-        policy = "" if kept > CAPACITY or (name != FULL and policy == "reject") else policy
-        options = limited(history, policy) if policy else history
+        is_over = self.kept_bytes(name) > CAPACITY_BYTES if in_bytes else kept > CAPACITY
+        policy = "" if is_over or (name != FULL and policy == "reject") else policy
+        options = limited(history, policy, in_bytes) if policy else history
         self.change(configure(name, options))
         row = self.row_of(name)
         self.model.configure_key(name, options, 0 if row is None else row.head)
+
+    def kept_bytes(self, name: str) -> int:
+        """What a key keeps now."""
+        row = self.row_of(name)
+        return 0 if row is None or row.low == row.head else self.model.bytes_from(name, row.low)
 
     @rule(queue=queues, messages=st.integers(1, 4), ttl_ms=st.sampled_from([0, 0, *TTLS_MS]))
     def publishes_to_the_full(self, queue: str, messages: int, ttl_ms: int = 0) -> None:
@@ -96,10 +108,15 @@ class LifetimesMachine(OptionsMachine):
         not."""
         self.take_all()
         row, options, kept = self.row_of(FULL), self.model.options_of(FULL), self.model.kept_from(FULL)
+        kept_bytes, body_bytes = self.kept_bytes(FULL), 4 * messages
+        needed_bytes = self.model.bytes_from(FULL, kept) if kept < self.model.key(FULL).head else 0
         outcome = self.change(publish(FULL, *[b"full"] * messages, ttl_ms=ttl_ms)).steps[0]
-        most = CAPACITY if options.capacity_messages and options.policy == "reject" else 1 << 40
+        refuses = options.policy == "reject"
+        most = CAPACITY if options.capacity_messages and refuses else 1 << 40
+        most_bytes = CAPACITY_BYTES if options.capacity_bytes and refuses else 1 << 40
         if outcome.refusals:
-            assert row is not None and row.head - row.low + messages > most
+            assert row is not None
+            assert row.head - row.low + messages > most or kept_bytes + body_bytes > most_bytes
             assert isinstance(from_wire(outcome.refusals[0].error), ResourceExhausted)
             after = self.row_of(FULL)
             assert after is not None and after == row._replace(low=after.low), "it gives up what has expired, no more"
@@ -107,7 +124,7 @@ class LifetimesMachine(OptionsMachine):
             return
         if outcome.offsets[0] and row is not None:
             kept = max(kept, self.passed_to(kept))
-            assert row.head - min(kept, row.head) + messages <= most
+            assert row.head - min(kept, row.head) + messages <= most and needed_bytes + body_bytes <= most_bytes
         self.model.publish(FULL, [b"full"] * messages, outcome.offsets[0], outcome.queues[0], ttl_ms)
         self.gives_up()
 
