@@ -193,7 +193,8 @@ class Checks:
         for number, client in node.clients.items():
             session = client.session
             waiting = sum(
-                (parcel.to - parcel.low) * sum(handle not in session._detached for handle in parcel.handles)
+                (parcel.to - parcel.low)
+                * sum(session.detached.owner(handle, parcel) is None for handle in parcel.handles)
                 for parcel in session.waiting.values()
                 if parcel.first  # Live chunks may be lost.
             )

@@ -436,6 +436,8 @@ class Node:
             assert isinstance(lease, Lease)
             if lease.attachment.handle is None or self.given.on_its_way(lease):
                 continue
+            if lease.parcel > lease.attachment.session.sent_to:
+                continue  # What was acked before it was sent is on its way still, and its lease waits for it.
             since_ms = self._out_since_ms[lease] = before.get(lease, self.now_ms)
             over = self.now_ms - since_ms >= lease.attachment.feed.ack_timeout_ms
             assert over == (lease in ending), f"what is out since {since_ms} comes back at {self.now_ms}, or does not"

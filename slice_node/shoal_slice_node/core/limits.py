@@ -519,6 +519,13 @@ SMALL_PULLS_PART: Final = 16
 """Pulls of queues with up to INLINE_STREAMS_MAX bindings find room in 1/16 of the share of attached queues more: a few
 that pull from large queues, under long leases, keep no worker with a small one from its jobs."""
 
+DETACHED_NOTED_MAX: Final = 10_000
+"""Attachments that left a session while parcels waited that may be theirs: some 7 MB. With more, these parcels are
+looked through when a handle is used again: 1 us each."""
+
+DROPPED_PER_TAKE: Final = 2_000
+"""Parcels that have no handle any more, and are passed over in one look for what a session is sent: 2 ms."""
+
 LEASES_BEGUN_PER_TICK: Final = 4_000
 """Leases whose time begins with one tick: those that were opened since the last one, and as many of those that were
 sent; about 6 ms."""

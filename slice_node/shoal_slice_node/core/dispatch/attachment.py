@@ -78,8 +78,8 @@ class Attachment:
         self._left = False
         """It was detached, and gets nothing more."""
         self.last_parcel: int | None = None
-        """Parcels with its handle and a higher number are another queue's: the last number when it was detached, and 0
-        once nothing that waits is its own; None: it was not detached."""
+        """Parcels with its handle and a higher number are another queue's: the last number when it was detached; None:
+        it was not detached."""
         self.taken_over = False
         """Another session took its exclusive queue: what it had comes back, and no delivery of it counts."""
         self._pulls = 0

@@ -143,12 +143,11 @@ class Dispatcher:
     def take(self, session: Session, bytes_max: int) -> Taken:
         """Returns what the transport is to send; its bytes are to be passed to `sent` when the transport has it. May be
         called while a record is applied in part: what comes of it waits for a turn."""
-        freed = session.purge()
-        if freed:
-            self.registry.let_go(session, freed)
         if session.leases:
             self.registry.leases.sends(session)
         taken = session.take(bytes_max, self.expiry_clock_ms)
+        if taken.freed_bytes:
+            self.registry.let_go(session, taken.freed_bytes)
         for key_id, gap in taken.told:
             self.acks.gap_leaves(session, key_id, gap)
         return taken

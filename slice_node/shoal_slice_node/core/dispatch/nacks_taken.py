@@ -11,7 +11,8 @@ from collections import deque
 
 class NacksTaken:
     """Keeps the numbers of one session's nacks, each with the last parcel that waited when they were taken: at most one
-    more than parcels wait. `last_parcel`: that of the last of them; nothing more may join it, or one before it."""
+    more than parcels wait. `last_parcel`: nothing more may join it, or one before it: the last of them, or one that may
+    name a handle which has another queue now."""
 
     __slots__ = ("_later", "_number", "last_parcel")
 
@@ -32,6 +33,10 @@ class NacksTaken:
         while self._later and self._later[-1][0] >= last_parcel:  # What waited behind it was withdrawn.
             number = max(number, self._later.pop()[1])
         self._later.append((last_parcel, number))
+
+    def close_parcels(self, last_parcel: int) -> None:
+        """Lets nothing more join this parcel, or one before it."""
+        self.last_parcel = max(self.last_parcel, last_parcel)
 
     def before(self, parcel: int) -> int:
         """Returns the number of the last nacks that were taken before a parcel was put on its way; 0: there were none.

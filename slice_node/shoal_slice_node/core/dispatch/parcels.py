@@ -167,3 +167,5 @@ class Taken(NamedTuple):
     cost_bytes: int
     told: list[tuple[bytes, Parcel]]
     """The gaps, each with its key id; also those in the place of what has expired."""
+    freed_bytes: int = 0
+    """The memory of what is not sent, as its handles were detached."""

@@ -10,6 +10,7 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.dispatch.asked_attaches import AskedAttaches
+from shoal_slice_node.core.dispatch.detached_handles import ALL_SENT, DetachedHandles
 from shoal_slice_node.core.dispatch.ended_handles import EndedHandles
 from shoal_slice_node.core.dispatch.nacks_taken import NacksTaken
 from shoal_slice_node.core.dispatch.new_part import NewPart, part_of
@@ -17,7 +18,7 @@ from shoal_slice_node.core.dispatch.not_sent import Found, NotSent
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot, Taken
 from shoal_slice_node.core.dispatch.resets import Resets
 from shoal_slice_node.core.dispatch.shares import Share
-from shoal_slice_node.core.limits import OWED_PER_SESSION_MAX
+from shoal_slice_node.core.limits import DETACHED_NOTED_MAX, DROPPED_PER_TAKE, OWED_PER_SESSION_MAX
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.attachment import Attachment
@@ -41,7 +42,6 @@ class Session:
     """
 
     __slots__ = (
-        "_detached",
         "_not_sent",
         "_taken",
         "asked",
@@ -49,6 +49,7 @@ class Session:
         "awaited",
         "by_queue",
         "closed",
+        "detached",
         "ended_by",
         "ended_handles",
         "is_of_calls",
@@ -89,9 +90,8 @@ class Session:
         """Why the slice ends the session; its stream must be told."""
         self.attachments: dict[int, Attachment] = {}
         self.by_queue: dict[bytes, int] = {}
-        """The handle of each queue name, attached or awaited: a session has each queue once."""
-        self._detached: dict[int, Attachment] = {}
-        """Detached handles that waiting parcels may still name, and what they were."""
+        """The handle of each queue name, attached or awaited."""
+        self.detached = DetachedHandles()
         self.asked = AskedAttaches()
         self.awaited: dict[int, bytes] = {}
         """Handles of queues that have no part here yet."""
@@ -99,7 +99,7 @@ class Session:
         self.turned_away: OrderedDict[bytes, Feed] = OrderedDict()
         """Feeds that found no room here: they are served when there is room again."""
         self.paused: dict[Attachment, None] = {}
-        """Those that are given nothing, as the session did not read what it was given, until it is seen to read."""
+        """Those that are given nothing until the session is seen to read."""
         self.resumed: dict[Attachment, None] = {}
         """Those that are to be given something again."""
         self.waiting: dict[Slot, Parcel] = {}
@@ -120,7 +120,7 @@ class Session:
 
     @property
     def has_room_for_live(self) -> bool:
-        """Returns whether a live chunk may be added: it is under way like others, and nothing of it is owed."""
+        """Returns whether a live chunk may be added: nothing of it is owed."""
         return self.under_way_bytes < self.room_bytes
 
     @property
@@ -155,7 +155,7 @@ class Session:
             del self.by_queue[feed.name]
             self.turned_away.pop(feed.queue_id, None)
             if self.waiting:
-                self._detached[handle] = attachment
+                self.detached.note(handle, attachment, self._newest_parcel)
         return attachment
 
     def await_part(self, name: bytes, handle: int) -> None:
@@ -260,6 +260,10 @@ class Session:
         """Notes that the feed found no room here."""
         self.turned_away[feed.queue_id] = feed
 
+    @property
+    def _newest_parcel(self) -> int:
+        return next(reversed(self.waiting.values())).number if self.waiting else 0
+
     def next_turned_away(self) -> Feed:
         """Returns the feed that found no room here first, and forgets that it did."""
         return self.turned_away.popitem(last=False)[1]
@@ -268,50 +272,48 @@ class Session:
 
     def note_nacks_taken(self, number: int) -> None:
         """Notes that nacks up to this number were taken: parcels from now on tell it."""
-        last = next(reversed(self.waiting.values())).number if self.waiting else 0
-        self.nacks_taken.add(number, last)
+        self.nacks_taken.add(number, self._newest_parcel)
 
     def add_parcel(self, slot: Slot, parcel: Parcel) -> None:
         """Lets a new parcel wait, behind the others."""
         self.waiting[slot] = parcel
 
     def reuse_handle(self, handle: int) -> int:
-        """Prepares the handle to mean another queue from now on: purges what waits, if it may still name the handle.
-        Returns the bytes freed."""
-        return self.purge() if handle in self._detached else 0
-
-    def purge(self) -> int:
-        """Takes detached handles out of what waits. Returns the bytes freed."""
-        detached, self._detached = self._detached, {}
-        if not detached:
+        """Prepares the handle to mean another queue from now on. Returns the bytes freed of what waits."""
+        if handle not in self.detached:
             return 0
-        freed = 0
-        for attachment in detached.values():
-            attachment.note_last_parcel(0)  # What waits for it is noted below: then no parcel is its own.
-        for slot, parcel in list(self.waiting.items()):
-            if detached.keys().isdisjoint(parcel.handles):
-                continue
-            for handle in [one for one in parcel.handles if one in detached] if parcel.is_owed else ():
-                detached[handle].note_unsent(slot[0], parcel.low, parcel.to)
-            before = parcel.cost_bytes
-            parcel.drop_handles(detached.keys())
-            if parcel.handles:
-                freed += before - parcel.cost_bytes
-            else:
+        self.nacks_taken.close_parcels(self._newest_parcel)
+        return self._take_out_all() if self.detached.noted > DETACHED_NOTED_MAX else 0
+
+    def _take_out_all(self) -> int:
+        """Takes detached handles out of all that waits. Returns the bytes freed."""
+        freed_bytes = 0
+        for slot, parcel in tuple(self.waiting.items()):
+            freed_bytes += self.detached.take_out(slot[0], parcel)
+            if not parcel.handles:
                 self._leaves(slot)
-                freed += before
-        return freed
+        self.detached = DetachedHandles()
+        return freed_bytes
 
     def take(self, bytes_max: int, expiry_clock_ms: int = 0) -> Taken:
-        """Returns what to send now, oldest first: at least one, if any waits, and at most about `bytes_max` on the
-        wire. A gap begins a new response, as a client reads a response's gaps first. What has expired at
-        `expiry_clock_ms` is a gap."""
+        """Returns what to send now, oldest first: at least one, if any waits and few are for detached handles, and at
+        most about `bytes_max` on the wire. A gap begins a new response, as a client reads a response's gaps first. What
+        has expired at `expiry_clock_ms` is a gap."""
         told: list[tuple[bytes, Parcel]] = []
         deliveries: list[wire.Delivery] = []
         gaps: list[wire.Gap] = []
-        total = cost_bytes = 0
+        total, any_detached = 0, bool(self.detached)
+        cost_bytes = freed_bytes = dropped = 0
         leaving: list[Slot] = []  # To take the first out of a dict again and again would be quadratic.
         for slot, parcel in self.waiting.items():
+            if any_detached:
+                freed_bytes += self.detached.take_out(slot[0], parcel)
+                if not parcel.handles:
+                    leaving.append(slot)
+                    dropped += 1
+                    if dropped < DROPPED_PER_TAKE:
+                        continue
+                    break
             total += parcel.wire_bytes
             has_gone = has_expired(parcel.expires_ms, expiry_clock_ms)
             if (deliveries or gaps) and (total > bytes_max or ((has_gone or parcel.is_gap) and deliveries)):
@@ -329,7 +331,8 @@ class Session:
             deliveries.append(parcel.to_wire(self.nacks_taken.before(parcel.number)))
         for slot in leaving:
             self._leaves(slot)
-        return Taken(deliveries, gaps, cost_bytes, told)
+        self.detached.forget_sent(self.sent_to if self.waiting else ALL_SENT)
+        return Taken(deliveries, gaps, cost_bytes, told, freed_bytes)
 
     def _leaves(self, slot: Slot) -> None:
         """Notes that a parcel does not wait any more."""
@@ -354,7 +357,7 @@ class Session:
 
     @property
     def not_listed(self) -> int:
-        """Returns how many parcels that waited when the session closed are not listed yet."""
+        """Returns how many of those that waited then are not listed yet."""
         return self._not_sent.not_listed
 
     def list_not_sent(self, parcels_max: int) -> bool:
@@ -371,10 +374,9 @@ class Session:
         """Takes a handle out of a parcel that waits. Returns the bytes freed."""
         before = parcel.cost_bytes
         parcel.drop_handle(handle)
-        if parcel.handles:
-            return before - parcel.cost_bytes
-        self._leaves(slot)
-        return before
+        if not parcel.handles:
+            self._leaves(slot)
+        return before - (parcel.cost_bytes if parcel.handles else 0)
 
     def wait_to_be_sent(self, lease: Lease) -> None:
         """Notes a lease with parcels that wait."""

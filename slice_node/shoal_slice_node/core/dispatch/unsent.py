@@ -46,6 +46,9 @@ def _waiting(attachment: Attachment, stream: Stream, first: int, to: int) -> tup
     found, looked_at = session.unsent(stream.key_id, attachment.handle, first, to)
     if last is not None:  # Later ones are of another queue, which the handle means now.
         found = [one for one in found if one[1].number <= last]
+    if session.detached:  # And earlier ones may be of one that it meant before.
+        own, handle = (None, attachment), attachment.handle
+        found = [one for one in found if session.detached.owner(handle, one[1]) in own]
     return found, looked_at
 
 

@@ -1,0 +1,81 @@
+"""Keeps which handles of a session were detached while parcels waited that may name them: such a parcel does not bring
+the chunk to the queue that the handle means by the time it leaves.
+
+Parcels are not looked through for that, as a hundred thousand may wait: each is looked at when it leaves.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final
+
+from shoal_slice_node.core.dispatch.parcels import Parcel
+
+if TYPE_CHECKING:
+    from shoal_slice_node.core.dispatch.attachment import Attachment
+
+
+_LAST_PARCEL = itemgetter(0)
+
+ALL_SENT: Final = 1 << 62
+"""Stands above the number of every parcel."""
+
+
+class DetachedHandles:
+    """Keeps, for each handle, its former attachments, each with the number of the last parcel that may be its own."""
+
+    __slots__ = ("_former", "noted")
+
+    def __init__(self) -> None:
+        self._former: dict[int, list[tuple[int, Attachment]]] = {}
+        """Those of a handle ascend by their last parcels, and handles by those of their last attachments."""
+        self.noted = 0
+        """How many attachments these are."""
+
+    def __bool__(self) -> bool:
+        return bool(self._former)
+
+    def __contains__(self, handle: int) -> bool:
+        return handle in self._former
+
+    def note(self, handle: int, attachment: Attachment, last_parcel: int) -> None:
+        """Notes that an attachment left. `last_parcel`: the number of the last parcel that waits. Nothing may join it
+        once the handle is used again (NacksTaken.close_parcels)."""
+        former = self._former.pop(handle, [])
+        if not former or former[-1][0] < last_parcel:  # Else it was given nothing.
+            former.append((last_parcel, attachment))
+            self.noted += 1
+        self._former[handle] = former
+
+    def forget_sent(self, sent_to: int) -> None:
+        """Forgets handles that no parcel above this number names any more."""
+        while self._former:
+            handle, former = next(iter(self._former.items()))
+            if former[-1][0] > sent_to:
+                return
+            del self._former[handle]
+            self.noted -= len(former)
+
+    def owner(self, handle: int, parcel: Parcel) -> Attachment | None:
+        """Returns the former attachment that a parcel is for; None: it is for the queue that the handle means now."""
+        former = self._former.get(handle)
+        if former is None or former[-1][0] < parcel.number:
+            return None
+        return former[bisect_left(former, parcel.number, key=_LAST_PARCEL)][1]
+
+    def take_out(self, key_id: bytes, parcel: Parcel) -> int:
+        """Takes the handles out of a parcel that are not its own any more. Their attachments note what it held: it is
+        still out. Returns the bytes freed: all of it, if no handle is left."""
+        if self._former.keys().isdisjoint(parcel.handles):
+            return 0
+        before_bytes, gone = parcel.cost_bytes, set[int]()
+        for handle in parcel.handles:
+            attachment = self.owner(handle, parcel)
+            if attachment is not None:
+                gone.add(handle)
+                if parcel.is_owed:
+                    attachment.note_unsent(key_id, parcel.low, parcel.to)
+        if gone:
+            parcel.drop_handles(gone)
+        return before_bytes - parcel.cost_bytes if parcel.handles else before_bytes

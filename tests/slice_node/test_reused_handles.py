@@ -1,0 +1,152 @@
+"""Handles that are used again while parcels wait that name them: each parcel is for the queue that it was given to."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.dispatch import detached_handles, sessions
+from shoal_slice_node.core.dispatch.detached_handles import DetachedHandles
+from shoal_slice_node.core.dispatch.parcels import Parcel
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.node import requests
+
+from .core_driver import CoreDriver, bind, declare, drop, publish
+
+NAMES = [f"q{number}" for number in range(30)]
+
+
+@pytest.fixture
+def core() -> CoreDriver:
+    core = CoreDriver()
+    core.change(declare(*NAMES, "other"), *(bind(name, "k") for name in NAMES), bind("other", "other"))
+    return core
+
+
+def waiting(core: CoreDriver, messages: int) -> Session:
+    session = core.session(64 << 20)
+    for handle, name in enumerate(NAMES, 1):
+        core.attach(session, name, handle, 100_000, 64 << 20)
+    core.change(*[publish("k", b"x")] * messages)
+    core.pump()
+    assert len(session.waiting) == messages
+    return session
+
+
+def sent(core: CoreDriver, session: Session) -> list[wire.Delivery]:
+    found: list[wire.Delivery] = []
+    while session.waiting:
+        taken = core.dispatcher.take(session, 1 << 20)
+        core.dispatcher.sent(session, taken.cost_bytes)
+        found += taken.deliveries
+    return found
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many parcels were looked at, one number for each step."""
+    found = [0]
+    take_out = DetachedHandles.take_out
+
+    def counted(detached: DetachedHandles, key_id: bytes, parcel: Parcel) -> int:
+        found[-1] += 1
+        return take_out(detached, key_id, parcel)
+
+    monkeypatch.setattr(DetachedHandles, "take_out", counted)
+    return found
+
+
+def test_a_frame_that_uses_handles_again_looks_through_nothing_that_waits(core: CoreDriver, looks: list[int]) -> None:
+    """100 handles and 4,096 parcels were one step of 0.5 s."""
+    session = waiting(core, 200)
+    names = NAMES[1:] + NAMES[:1]
+    first = wire.Detach(handles=range(1, len(NAMES) + 1))
+    for work in (
+        requests.detach(core.node, session, first)(),
+        requests.attach(
+            core.node, session, wire.Attach(queues=[name.encode() for name in names], handles=first.handles)
+        )(),
+    ):
+        for _ in work:
+            pass
+    assert looks == [0]
+    core.pump()
+    core.settle()
+    found = [(one.low, sorted(one.handles)) for one in sent(core, session)]
+    assert found == [(offset, list(first.handles)) for offset in range(1, 201)], "what waited was for other queues"
+    assert core.state.counters.deliveries == 200 * len(NAMES)
+    core.check()
+
+
+def test_a_parcel_is_for_the_queue_that_its_handle_meant(core: CoreDriver) -> None:
+    """One handle means three queues one after the other, while what each was given waits."""
+    session = core.session(64 << 20)
+    for number, name in enumerate(NAMES[:3], 1):
+        core.attach(session, name, 1)
+        core.attach(session, "other", 2)
+        core.pump()
+        core.change(publish("k", b"x"), publish("other", b"y"))
+        core.pump()
+        assert number <= len(session.waiting)
+    found = [(one.key, one.low, list(one.handles)) for one in core.deliveries(session)]
+    assert [offset for key, offset, handles in found if handles == [1]] == [1, 2, 3], "the third queue has all three"
+    assert sorted(offset for key, offset, handles in found if handles == [2]) == [1, 2, 3]
+    core.dispatcher.close(session)
+    core.pump()
+    core.settle()
+    for name in NAMES[:2]:
+        late = core.session()
+        core.attach(late, name)
+        assert [(one.low, one.to, one.redelivered) for one in core.deliveries(late)] == [
+            (1, 2, 0),
+            (2, 3, 0),
+            (3, 4, 0),
+        ]
+
+
+def test_a_queue_that_is_dropped_and_declared_anew_gets_nothing_of_its_former_life(
+    core: CoreDriver, looks: list[int]
+) -> None:
+    session = waiting(core, 100)
+    for _ in range(3):
+        core.change(drop(*NAMES))
+        core.change(declare(*NAMES))
+        core.pump()
+    assert looks == [0]
+    core.change(*(bind(name, "k") for name in NAMES), publish("k", b"new"))
+    core.pump()
+    assert [(one.low, len(one.handles)) for one in sent(core, session)] == [(101, len(NAMES))]
+    assert session.under_way_bytes == 0
+    core.check()
+
+
+def test_what_is_remembered_of_handles_is_bounded(core: CoreDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "DETACHED_NOTED_MAX", 20)
+    session = waiting(core, 5)
+    for number in range(100):
+        core.attach(session, ("other", NAMES[0])[number % 2], 1)
+        core.change(publish("k", b"x"), publish("other", b"y"))
+        core.pump()
+        assert session.detached.noted <= 21
+    core.attach(session, "other", 1)
+    core.pump()
+    of_handle = [one for one in sent(core, session) if 1 in one.handles]
+    found = [offset for one in of_handle for offset in range(one.low, one.to)]
+    assert sorted(found) == list(range(1, 101)) and {one.key for one in of_handle} == {b"other"}
+    assert not session.detached and session.under_way_bytes == 0
+
+
+def test_few_of_many_parcels_that_lost_their_handles_are_passed_over_at_a_time(
+    core: CoreDriver, monkeypatch: pytest.MonkeyPatch, looks: list[int]
+) -> None:
+    monkeypatch.setattr(sessions, "DROPPED_PER_TAKE", 30)
+    session = waiting(core, 100)
+    for handle in range(1, len(NAMES) + 1):
+        core.dispatcher.detach(session, handle)
+    takes = 0
+    while session.waiting:
+        looks.append(0)
+        assert core.dispatcher.take(session, 1 << 20).deliveries == []
+        takes += 1
+    assert takes == 4 and max(looks) == 30 and session.under_way_bytes == 0
+    assert session.sent_to < detached_handles.ALL_SENT
