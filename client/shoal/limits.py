@@ -288,6 +288,10 @@ ends with ResourceExhausted. A gateway's watches are those of one client."""
 LIST_ITEMS_DEFAULT: Final = 100
 """The number of a page's items if the caller gives none: a screen or two."""
 
+LIST_QUESTIONS_MAX: Final = 10
+"""The number of questions to one slice for one page of bindings. A slice fills what it is asked for, or has no more;
+one that does neither ends the page early, with its `next`."""
+
 assert GATHER_OPERATIONS_MAX <= FRAME_OPERATIONS_MAX
 assert LEFTOVERS_AT_ONCE_MAX <= GATHER_OPERATIONS_MAX
 assert PARTS_LEFT_AGAIN_S < PARTS_LEFT_AGAIN_S_MAX
