@@ -277,6 +277,10 @@ WATCH_RESPONSES_MAX: Final = 4
 """The number of responses that a watch holds unread, of up to 80 KiB each. While it holds them it stops reading, and a
 slice tells a watch that reads slowly less: the state, or counts."""
 
+WATCHED_MEMBERS_MAX: Final = 10_000
+"""The members of a key that one watch keeps, to tell what changed while its slice was away: about 250 bytes each. A
+slice tells up to 1,000 by name, and counts of more; above this the watch ends with ResourceExhausted."""
+
 COUNTED_KEYS_MAX: Final = 500_000
 """The keys whose counts one watch keeps, to tell what changed while a slice was away: about 250 bytes each. Above it
 the watch ends with ResourceExhausted."""
