@@ -66,11 +66,11 @@ def test_what_changes_while_a_snapshot_comes_is_kept_as_it_is_now() -> None:
     assert counts._known == {"s01": {b"a": (1, 0), b"c": (2, 0)}}
 
 
-def members(first: int, count: int, **more: bool) -> wire.WatchResponse:
+def members(first: int, count: int, snapshot: bool = False, more: bool = False) -> wire.WatchResponse:
     queues = [b"q%d" % number for number in range(first, first + count)]
     changes = [wire.MEMBER_CHANGE_JOINED] * count
     place = wire.WatchPosition(life=1, watch=1, number=first)
-    return wire.WatchResponse(queues=queues, changes=changes, position=place, **more)
+    return wire.WatchResponse(queues=queues, changes=changes, position=place, snapshot=snapshot, more=more)
 
 
 def test_a_snapshot_of_members_without_end_ends_the_watch(monkeypatch: pytest.MonkeyPatch) -> None:
