@@ -124,6 +124,13 @@ BACKOFF_FIRST_S: Final = 0.02
 BACKOFF_MAX_S: Final = 1.0
 """The first and the longest pause between attempts to reach a slice or redirector; jittered by half."""
 
+READABLE_S: Final = 2.0
+"""How long a session's stream lasts, in seconds, before it counts as one that works, where an earlier one brought what
+could not be read: it may begin with what can."""
+
+GAPS_LOGGED_PER_S: Final = 10
+"""Lines about gaps of which no callback hears, in a second of a program's log. The next line counts the rest."""
+
 MAP_PATIENCE_S: Final = 2.0
 MAP_PATIENCE_S_MAX: Final = 32.0
 """How long a redirector may be silent before another one is asked for the map, in seconds: at first, doubled each time
@@ -307,5 +314,5 @@ assert PULL_BYTES_MAX * 2 <= FRAME_BYTES_MAX
 assert ATTACH_QUEUES_MAX * 270 <= REQUEST_BYTES_MAX
 assert ACK_HANDLES_MAX * 5 < ACK_BYTES_MAX
 assert HOME_QUESTION_QUEUES_MAX <= DESCRIBE_QUEUES_MAX and LEASE_BACKLOGS_MAX <= DESCRIBE_QUEUES_MAX
-assert SESSION_END_S < CLOSE_S
+assert SESSION_END_S < CLOSE_S and BACKOFF_MAX_S < READABLE_S
 assert WINDOW_LOOK_S <= WINDOW_FULL_S < WINDOW_TOLD_S
