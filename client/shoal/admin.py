@@ -9,7 +9,7 @@ from dataclasses import fields
 
 from shoal.broker import Broker
 from shoal.core import pages
-from shoal.core.refusals import no_such_queue
+from shoal.core.refusals import no_such_queue, unreadable
 from shoal.figures import (
     BindingEntry,
     CheckpointFigures,
@@ -23,7 +23,7 @@ from shoal.figures import (
     SliceFigures,
     SliceInfo,
 )
-from shoal.limits import LIST_ITEMS_DEFAULT
+from shoal.limits import LIST_ITEMS_DEFAULT, LIST_QUESTIONS_MAX
 from shoal.transport.base import Method, Request, Response
 from shoal.transport.methods import FIGURES, LIST_BINDINGS, LIST_KEYS, LIST_MEMBERS, LIST_QUEUES, LOCATE
 from shoal_contract.arguments import PAGE_ITEMS, check_prefix, check_text
@@ -64,14 +64,16 @@ class Admin:
     async def figures(self, slice_name: str) -> SliceFigures:
         """Returns what a slice holds and did, at most 0.2 s old. Raises OutOfRange for an unknown slice."""
         check_text("slice_name", slice_name)
-        return _figures(await self._ask(slice_name, FIGURES, wire.FiguresRequest()))
+        return _figures(await self._ask(slice_name, FIGURES, wire.FiguresRequest(), self._deadline()))
 
     async def queues(self, prefix: Name = "", after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[Name]:
         """Returns names of queues with this prefix, over all slices, each once, in order of their bytes."""
         limit = PAGE_ITEMS.check(limit)
         request = wire.ListQueuesRequest(prefix=check_prefix(prefix), after=pages.decode_after(after), limit=limit)
         answers = await self._ask_all(LIST_QUEUES, request)
-        parts = [(dict.fromkeys(answer.queues, 0), answer.next) for answer in answers]
+        parts = [
+            (dict.fromkeys(answer.queues, 0), _moved(name, request.after, answer.next)) for name, answer in answers
+        ]
         found, following = pages.merge_names(parts, limit, max)
         return Page(tuple(pages.readable(name) for name, _ in found), following)
 
@@ -80,7 +82,7 @@ class Admin:
         limit = PAGE_ITEMS.check(limit)
         request = wire.ListKeysRequest(prefix=check_prefix(prefix), after=pages.decode_after(after), limit=limit)
         answers = await self._ask_all(LIST_KEYS, request)
-        parts = [(dict(zip(answer.keys, answer.queues, strict=True)), answer.next) for answer in answers]
+        parts = [(_counts(name, answer), _moved(name, request.after, answer.next)) for name, answer in answers]
         found, following = pages.merge_names(parts, limit, max)
         return Page(tuple(KeyEntry(pages.readable(name), queues) for name, queues in found), following)
 
@@ -90,6 +92,7 @@ class Admin:
         request = wire.ListMembersRequest(
             key=encode_name(key, "key"), after=pages.decode_position(after, after), limit=limit
         )
+        owner = self._map.current.owner_of(request.key)
         answer = await self._calls.ask_slice(
             lambda: self._map.current.owner_of(request.key),
             LIST_MEMBERS,
@@ -97,7 +100,7 @@ class Admin:
             self._deadline(),
             admin=True,
         )
-        return Page(tuple(map(pages.readable, answer.queues)), answer.next.hex())
+        return Page(tuple(map(pages.readable, answer.queues)), _moved(owner, request.after, answer.next).hex())
 
     async def bindings(self, queue: Name, after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[BindingEntry]:
         """Returns a queue's keys with start, cursor, end and backlog, slice by slice, not ordered by name. Includes
@@ -108,33 +111,53 @@ class Admin:
         index, position = pages.decode_slice_after(after, slices)
         found: list[BindingEntry] = []
         parts = index  # Earlier pages have dealt with the slices before that of `after`.
-        while index < len(slices) and len(found) < limit:
+        deadline, questions = self._deadline(), 0
+        while index < len(slices) and len(found) < limit and questions < LIST_QUESTIONS_MAX:
             request = wire.ListBindingsRequest(queue=name, after=position, limit=limit - len(found))
-            answer = await self._list_part(slices[index], request)
+            answer = await self._list_part(slices[index], request, deadline)
             if answer is not None:
                 parts += 1
                 found += [_binding(slices[index], item) for item in answer.bindings]
-            position = answer.next if answer is not None else b""
-            index += 0 if position else 1
+            position = _moved(slices[index], position, answer.next) if answer is not None else b""
+            index, questions = (index, questions + 1) if position else (index + 1, 0)
         if not parts:
             raise no_such_queue(name)
         return Page(tuple(found), f"{slices[index]}.{position.hex()}" if index < len(slices) else "")
 
-    async def _list_part(self, slice_name: str, request: wire.ListBindingsRequest) -> wire.ListBindingsResponse | None:
+    async def _list_part(
+        self, slice_name: str, request: wire.ListBindingsRequest, deadline: float
+    ) -> wire.ListBindingsResponse | None:
         try:
-            return await self._ask(slice_name, LIST_BINDINGS, request)
+            return await self._ask(slice_name, LIST_BINDINGS, request, deadline)
         except NoSuchQueue:
             return None  # The queue has no part there.
 
-    async def _ask(self, slice_name: str, method: Method[Request, Response], request: Request) -> Response:
-        return await self._calls.ask_slice(lambda: slice_name, method, request, self._deadline(), admin=True)
+    async def _ask(
+        self, slice_name: str, method: Method[Request, Response], request: Request, deadline: float
+    ) -> Response:
+        return await self._calls.ask_slice(lambda: slice_name, method, request, deadline, admin=True)
 
-    async def _ask_all(self, method: Method[Request, Response], request: Request) -> Sequence[Response]:
-        """Asks every slice at once. Raises the error of the first slice that fails."""
-        return await asyncio.gather(*(self._ask(name, method, request) for name in self._map.current.slices))
+    async def _ask_all(self, method: Method[Request, Response], request: Request) -> Sequence[tuple[str, Response]]:
+        """Asks every slice at once. Returns slices and their answers. Raises the error of the first one that fails."""
+        names, deadline = self._map.current.slices, self._deadline()
+        answers = await asyncio.gather(*(self._ask(name, method, request, deadline) for name in names))
+        return list(zip(names, answers, strict=True))
 
     def _deadline(self) -> float:
         return self._connection.deadline(None)
+
+
+def _moved(slice_name: str, after: bytes, following: bytes) -> bytes:
+    """Returns a page's `next`. Raises Malformed if it leads to the same page again."""
+    if following and following == after:
+        raise unreadable(slice_name, "the next page of its list begins where this one does")
+    return following
+
+
+def _counts(slice_name: str, answer: wire.ListKeysResponse) -> dict[bytes, int]:
+    if len(answer.keys) != len(answer.queues):
+        raise unreadable(slice_name, f"{len(answer.keys)} keys with {len(answer.queues)} counts")
+    return dict(zip(answer.keys, answer.queues, strict=True))
 
 
 def _figures(answer: wire.FiguresResponse) -> SliceFigures:

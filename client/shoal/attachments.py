@@ -9,7 +9,7 @@ from itertools import islice, takewhile
 from typing import Final
 
 from shoal.core.frames import DetachFrame, Frame
-from shoal.core.refusals import deadline_exceeded
+from shoal.core.refusals import deadline_exceeded, unreadable
 from shoal.limits import ATTACH_AGAIN_S, ATTACH_QUEUES_MAX
 from shoal_contract.errors import OutcomeUnknown, ResourceExhausted, ShoalError
 from shoal_contract.wire import slice_pb2 as wire
@@ -216,7 +216,11 @@ class Attachments:
 
     def parts_came(self, told: wire.AckTimeouts) -> list[int]:
         """Records what the slice tells of parts that queues got after they were attached. Returns their handles, as far
-        as the lives are known."""
+        as the lives are known. Raises Malformed."""
+        handles = len(told.handles)
+        if len(told.ms) != handles or len(told.lives) not in (0, handles):
+            why = f"{len(told.ms)} ack timeouts and {len(told.lives)} lives of {handles} queues"
+            raise unreadable(self._slice_name, why)
         came = []
         for handle, life in zip(told.handles, told.lives, strict=False):  # An older slice tells no lives.
             if handle in self._unanswered and handle not in self._ended_early:

@@ -7,11 +7,12 @@ it. Not here: why messages go (the options of keys, the time to live of messages
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from shoal.limits import DELIVERY_OVERHEAD_BYTES
+from shoal.limits import DELIVERY_OVERHEAD_BYTES, GAPS_LOGGED_PER_S
 from shoal_contract.names import show, text
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -50,6 +51,36 @@ class Gap:
 OnGap = Callable[[Gap], None]
 
 
+class UnheardGaps:
+    """Logs gaps of which no callback hears, GAPS_LOGGED_PER_S lines in a second at most. `clock`: in seconds."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lines = 0
+        """Lines of the second that ends at `_ends`."""
+        self._ends = 0.0
+        self._left_out = 0
+
+    def log(self, gap: Gap) -> None:
+        """Writes a line, or counts it as left out."""
+        now = self._clock()
+        if now >= self._ends:
+            self._lines, self._ends = 0, now + 1
+        if self._lines >= GAPS_LOGGED_PER_S:
+            self._left_out += 1
+            return
+        more = f" ({self._left_out} more such lines were left out)" if self._left_out else ""
+        self._lines, self._left_out = self._lines + 1, 0
+        _log.warning(
+            "queue %s does not get messages %d to %d of key %s: %s%s",
+            *(show(gap.queue_bytes), gap.first, gap.end - 1, show(gap.key_bytes), gap.why, more),
+        )
+
+
+_unheard = UnheardGaps()
+"""Writes for all connections of the process: they share its log."""
+
+
 class GapNews:
     """Holds one gap on its way through an inbox's buffer. `queues`: handle -> queue, of those that it is for."""
 
@@ -86,10 +117,7 @@ def tell_gap(on_gap: OnGap | None, gap: wire.Gap, queues: Iterable[bytes]) -> No
     for queue in queues:
         found = Gap(queue, gap.key, gap.first, gap.to, _WHY.get(gap.why, "unknown"))
         if on_gap is None:
-            _log.warning(
-                "queue %s does not get messages %d to %d of key %s: %s",
-                *(show(queue), gap.first, gap.to - 1, show(gap.key), found.why),
-            )
+            _unheard.log(found)
             continue
         try:
             on_gap(found)

@@ -16,6 +16,7 @@ from shoal.attachments import Attachments
 from shoal.consumer import Consumer
 from shoal.core.ack_errors import AckErrors
 from shoal.core.acks import LIFE_OVER, AckConsumer, Acked, without_consumers
+from shoal.core.delivered import chunk_of
 from shoal.core.frames import Frame
 from shoal.core.offset_ranges import Ranges
 from shoal.core.recent_bytes import RecentBytes
@@ -34,7 +35,6 @@ from shoal.messages import Delivery, PartLife
 from shoal.nack_sender import NackSender
 from shoal.routing import Routing
 from shoal.stopped_handles import StoppedHandles
-from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import OutcomeUnknown, ShoalError, Unavailable, from_wire
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
@@ -243,6 +243,7 @@ class InboxSlice(Consumer):
             self._on_ended(self.session.slice_name, handle, error)
 
     async def _deliver(self, item: wire.Delivery) -> None:
+        chunk = chunk_of(item)
         handles: Sequence[int] = list(item.handles)
         if self._any_detached and not all(handle in self._queues for handle in handles):
             gone = [handle for handle in handles if handle not in self._queues]
@@ -254,7 +255,7 @@ class InboxSlice(Consumer):
         self.last_handle = handles[0]
         if item.live:
             if not self.draining:
-                await self._on_delivery(LiveDelivery(item, 0, item.to, parse_chunk(item.chunk), handles, self._era))
+                await self._on_delivery(LiveDelivery(item, 0, item.to, chunk, handles, self._era))
             return
         if self._dropped.handles:
             # A delivery to a part that ended is of another life.
@@ -268,7 +269,6 @@ class InboxSlice(Consumer):
         if self.draining or self._stopped:
             ranges = list(self._taken(item.key, ranges))
         if ranges:
-            chunk = parse_chunk(item.chunk)
             era = self._era
             for begin, end, same in ranges:
                 if self.repeats is not None:

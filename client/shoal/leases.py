@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from shoal.broker import Broker
+from shoal.core.delivered import chunk_of
 from shoal.core.merging import living_parts
 from shoal.core.refusals import connection_closed, connection_cut, no_such_queue
 from shoal.describing import Described, Describing, is_too_large
@@ -29,7 +30,6 @@ from shoal.transport.base import Method, Request, Response
 from shoal.transport.methods import ACK, NACK, PULL
 from shoal.waiting import remaining_s
 from shoal_contract.arguments import LEASE_MS, OFFSET, PULL_BYTES, PULL_MESSAGES, check_delay_ms, check_names
-from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import (
     MapOrLeaderChanged,
     NoSuchQueue,
@@ -279,7 +279,7 @@ class Leases:
         found: list[Message] = []
         for item in answer.deliveries:
             first: int = item.low
-            delivery = Delivery(item, first, item.to, parse_chunk(item.chunk), (pull.queue,), _LEASED)
+            delivery = Delivery(item, first, item.to, chunk_of(item), (pull.queue,), _LEASED)
             found += delivery.messages()
         return found
 

@@ -124,6 +124,13 @@ BACKOFF_FIRST_S: Final = 0.02
 BACKOFF_MAX_S: Final = 1.0
 """The first and the longest pause between attempts to reach a slice or redirector; jittered by half."""
 
+READABLE_S: Final = 2.0
+"""How long a session's stream lasts, in seconds, before it counts as one that works, where an earlier one brought what
+could not be read: it may begin with what can."""
+
+GAPS_LOGGED_PER_S: Final = 10
+"""Lines about gaps of which no callback hears, in a second of a program's log. The next line counts the rest."""
+
 MAP_PATIENCE_S: Final = 2.0
 MAP_PATIENCE_S_MAX: Final = 32.0
 """How long a redirector may be silent before another one is asked for the map, in seconds: at first, doubled each time
@@ -281,6 +288,10 @@ WATCH_RESPONSES_MAX: Final = 4
 """The number of responses that a watch holds unread, of up to 80 KiB each. While it holds them it stops reading, and a
 slice tells a watch that reads slowly less: the state, or counts."""
 
+WATCHED_MEMBERS_MAX: Final = 10_000
+"""The members of a key that one watch keeps, to tell what changed while its slice was away: about 250 bytes each. A
+slice tells up to 1,000 by name, and counts of more; above this the watch ends with ResourceExhausted."""
+
 COUNTED_KEYS_MAX: Final = 500_000
 """The keys whose counts one watch keeps, to tell what changed while a slice was away: about 250 bytes each. Above it
 the watch ends with ResourceExhausted."""
@@ -291,6 +302,10 @@ ends with ResourceExhausted. A gateway's watches are those of one client."""
 
 LIST_ITEMS_DEFAULT: Final = 100
 """The number of a page's items if the caller gives none: a screen or two."""
+
+LIST_QUESTIONS_MAX: Final = 10
+"""The number of questions to one slice for one page of bindings. A slice fills what it is asked for, or has no more;
+one that does neither ends the page early, with its `next`."""
 
 assert GATHER_OPERATIONS_MAX <= FRAME_OPERATIONS_MAX
 assert LEFTOVERS_AT_ONCE_MAX <= GATHER_OPERATIONS_MAX
@@ -303,5 +318,5 @@ assert PULL_BYTES_MAX * 2 <= FRAME_BYTES_MAX
 assert ATTACH_QUEUES_MAX * 270 <= REQUEST_BYTES_MAX
 assert ACK_HANDLES_MAX * 5 < ACK_BYTES_MAX
 assert HOME_QUESTION_QUEUES_MAX <= DESCRIBE_QUEUES_MAX and LEASE_BACKLOGS_MAX <= DESCRIBE_QUEUES_MAX
-assert SESSION_END_S < CLOSE_S
+assert SESSION_END_S < CLOSE_S and BACKOFF_MAX_S < READABLE_S
 assert WINDOW_LOOK_S <= WINDOW_FULL_S < WINDOW_TOLD_S

@@ -13,12 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from random import random
 from typing import NamedTuple
 
 from shoal.ack_sender import AckSender
 from shoal.core.ack_errors import AckErrors
 from shoal.core.acks import PulledLife
+from shoal.core.delivered import chunk_of
 from shoal.core.frames import PullFrame
 from shoal.core.refusals import no_such_queue
 from shoal.gaps import OnGap, tell_gap
@@ -29,7 +31,6 @@ from shoal.messages import Delivery, Message, PartLife
 from shoal.nack_sender import NackSender
 from shoal.routing import Routing
 from shoal.slice_session import SliceSession
-from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import NoSuchQueue, ShoalError, Unavailable
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -264,7 +265,7 @@ class Pulling:
         answer = asked.answer
         if answer.cancel() or answer.cancelled():
             return  # It was not sent, or what it takes is kept when the answer comes.
-        if answer.exception() is None:
+        with suppress(ShoalError):  # The pull has its outcome, and does not need this answer.
             self._too_late(wanted, self._taken(asked.session, asked.stream, wanted, answer.result()))
 
     def _too_late(self, wanted: Wanted, taken: Sequence[Taken]) -> None:
@@ -281,7 +282,7 @@ class Pulling:
         found: list[Taken] = []
         for item in answer.pulled.deliveries:
             first: int = item.low
-            delivery = Delivery(item, first, item.to, parse_chunk(item.chunk), (wanted.queue,), of_pull)
+            delivery = Delivery(item, first, item.to, chunk_of(item), (wanted.queue,), of_pull)
             found += [Taken(message, session, stream) for message in delivery.messages()]
         return found
 

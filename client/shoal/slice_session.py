@@ -85,6 +85,7 @@ class SliceSession:
         self._consumer = consumer or Consumer()
         self._open = wire.Open(producer=os.urandom(PRODUCER_BYTES), window_bytes=window_bytes)
         self._ledger = Ledger(reroute)
+        self._backoff = Backoff(random)
         self._wake = asyncio.Event()
         self._answered = asyncio.Event()
         self._stream: SessionStream | None = None
@@ -177,8 +178,7 @@ class SliceSession:
         self._give_up(self._closed_error("the outcome of what was under way is unknown"))
 
     async def close(self) -> None:
-        """Does the same as `close_soon`, and waits until the stream has ended, at most SESSION_END_S. Call `flush`
-        first."""
+        """Does as `close_soon`, and waits until the stream has ended, at most SESSION_END_S. Call `flush` first."""
         self.close_soon()
         await self._tasks.close(SESSION_END_S)
 
@@ -227,13 +227,12 @@ class SliceSession:
             self._stream.cancel()
 
     async def _run(self) -> None:
-        backoff = Backoff(random)
         while not self._closed:
             self._address = self._leader or self._map.current.address_of(self.slice_name)
             self._leader = ""
             try:
                 if self._address:
-                    await self._serve(backoff)
+                    await self._serve()
                 else:
                     self._lost(Unavailable("it has no leader"))
             except asyncio.CancelledError:
@@ -246,7 +245,7 @@ class SliceSession:
                 self._lost(error)
             except Exception as error:
                 self._broke(error)
-            await self._map.change(backoff.pause_s())
+            await self._map.change(self._backoff.pause_s())
 
     def _lost(self, error: ShoalError) -> None:
         """Fails all waiting calls if the slice refused the stream and repeating cannot help; else it is tried again."""
@@ -259,16 +258,17 @@ class SliceSession:
             self._leader = error.leader
             self._map.suspect()
             return
+        self._backoff.distrust()
         if news:
             self._telling.error(error)
         self._consumer.refused(error)
         self._give_up(error)
 
     def _broke(self, error: BaseException) -> None:
-        """Fails all waiting calls after a defect, or an error that no adapter knows: repeating them could fail for
-        ever."""
+        """Fails all waiting calls after a defect, or an error that no adapter knows: repeats could fail for ever."""
+        trace = None if self._backoff.distrust() else error  # Once is enough, if it comes again and again.
         self.away = f"{type(error).__name__}: {error}"
-        _log.warning("%s: failed unexpectedly, and begins anew: %s", self._what, self.away, exc_info=error)
+        _log.warning("%s: failed unexpectedly, and begins anew: %s", self._what, self.away, exc_info=trace)
         self._is_away(self.away)
         failure = Unavailable(
             f"{self._what} failed unexpectedly ({self.away}); the outcome is unknown, and the session begins anew",
@@ -281,7 +281,7 @@ class SliceSession:
         for frame in self._ledger.clear():
             self._retire(frame, error)
 
-    async def _serve(self, backoff: Backoff) -> None:
+    async def _serve(self) -> None:
         """Serves one stream until it is lost. Raises ShoalError; CancelledError if it was ended from here."""
         writing: asyncio.Task[None] | None = None
         self._broken = None
@@ -292,7 +292,7 @@ class SliceSession:
             await stream.write(wire.SessionRequest(open=self._open))
             self._ledger.begin_stream(self._begin())
             writing = self._tasks.start("write", self._write(stream))
-            await self._read(stream, backoff)
+            await self._read(stream)
         finally:
             try:
                 self._end_stream(writing)
@@ -352,12 +352,13 @@ class SliceSession:
         # More requests are likely while answers are under way; otherwise one turn of the loop is enough.
         await asyncio.sleep(LINGER_S if self._ledger.in_flight > LINGER_FRAMES_MIN else 0)
 
-    async def _read(self, stream: SessionStream, backoff: Backoff) -> None:
+    async def _read(self, stream: SessionStream) -> None:
+        began = asyncio.get_running_loop().time()
         while True:
             response = await stream.read()
             if response is None:
                 raise Unavailable(f"slice {self.slice_name} ended the stream")
-            backoff.reset()
+            self._backoff.reset(asyncio.get_running_loop().time() - began)
             self._quiet_since_s = 0.0
             if not self._up:
                 self._heard()

@@ -87,10 +87,38 @@ def ack_requests(acks: Acks, slice_name: str, deadline: float) -> Iterator[Reque
             yield AckRequest(queue, key, first, end, deadline, life)
 
 
+class StepRoom:
+    """Counts the names and bytes of the steps taken so far, so that one that is too much is refused when it comes, and
+    not after all of them were made. Acks are not counted: ranges may still merge."""
+
+    def __init__(self) -> None:
+        self._operations = 0
+        self._size_bytes = 0
+
+    def check_names(self, count: int) -> None:
+        """Raises TooLarge if there is no room for `count` names more."""
+        _check(self._operations + count, 0)
+
+    def take(self, requests: Sequence[Request]) -> None:
+        """Counts the requests of a step. Raises TooLarge, and counts nothing."""
+        operations, size_bytes = _measured(requests)
+        _check(self._operations + operations, self._size_bytes + size_bytes)
+        self._operations += operations
+        self._size_bytes += size_bytes
+
+
 def check_bounds(requests: Sequence[Request]) -> None:
     """Raises TooLarge for more than one frame takes."""
-    operations = sum(request.operations for request in requests)
+    _check(*_measured(requests))
+
+
+def _measured(requests: Sequence[Request]) -> tuple[int, int]:
+    """Returns (keys and queues, bytes) of requests."""
     size_bytes = sum(request.cost_bytes - REQUEST_OVERHEAD_BYTES for request in requests)
+    return sum(request.operations for request in requests), size_bytes
+
+
+def _check(operations: int, size_bytes: int) -> None:
     for what, found, limit in (
         ("keys and queues of a transaction", operations, GATHER_OPERATIONS_MAX),
         ("bytes of a transaction", size_bytes, TRANSACTION_BYTES_MAX),

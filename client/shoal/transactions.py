@@ -30,7 +30,7 @@ from shoal.core.transaction_frame import TransactionFrame
 from shoal.homes import Homes
 from shoal.messages import NO_PART, NOW, Delivery, Done, Message, PartLife, Receipt, Start, check_acked, check_start
 from shoal.routing import Routing
-from shoal.transaction_steps import Acks, Slot, Step, TransactionResult, ack_requests, check_bounds
+from shoal.transaction_steps import Acks, Slot, Step, StepRoom, TransactionResult, ack_requests, check_bounds
 from shoal_contract.arguments import OFFSET, Body, check_body, check_flag, check_headers, check_names
 from shoal_contract.errors import (
     Conflict,
@@ -53,10 +53,11 @@ class Transaction:
         tx.ack(message)
     print(receipt.value.offset)
 
-    Made by `Broker.transaction`. If the block raises, nothing is sent. The end of the block raises CrossSlice if the
-    keys lie on several slices, TooLarge for more than 1,000 keys and queues or 2 MiB (before anything is sent); the
-    error of the first change that the slice refused, and then nothing of the transaction was done; DeadlineExceeded and
-    Unavailable, if it is not known whether it was done. Keys that begin with the same tag, `{room-7}`, lie together.
+    Made by `Broker.transaction`. If the block raises, nothing is sent. A change that makes it more than 1,000 keys and
+    queues, or 2 MiB, raises TooLarge; with acks, and parts of queues that binds need, the end of the block does, before
+    anything is sent. The end of the block raises CrossSlice if the keys lie on several slices; the error of the first
+    change that the slice refused, and then nothing of the transaction was done; DeadlineExceeded and Unavailable, if it
+    is not known whether it was done. Keys that begin with the same tag, `{room-7}`, lie together.
     """
 
     def __init__(self, routing: Routing, homes: Homes, known: KnownQueues, deadline: Callable[[], float]) -> None:
@@ -67,6 +68,7 @@ class Transaction:
         self._bindings = BindingCalls(routing, homes, known)
         self._deadline = deadline
         self._steps: list[Step | Acks] = []
+        self._room = StepRoom()
         self._acked: list[Message | Delivery] = []
         self._first: tuple[str, str] | None = None
         """The first key, as text, and its slice."""
@@ -95,28 +97,30 @@ class Transaction:
         """Declares one or many queues, as `Broker.declare` does. Their home must be this slice: a queue whose name
         begins with the keys' tag has its home there. Raises CrossSlice; the end of the block raises Conflict."""
         names = check_names("queue", queues)
+        self._room.check_names(len(names))
         check_queue_options(options).check_dead_letter(names)
-        for queue in names:
-            self._add(
-                Step(
-                    lambda deadline, _, queue=queue: DeclareRequest(queue, options, 0, deadline),  # type: ignore[misc]
-                    [(direct_key(queue), f"the home of queue {show(queue)}")],
-                )
+        self._add(
+            Step(
+                lambda deadline, _, queue=queue: DeclareRequest(queue, options, 0, deadline),  # type: ignore[misc]
+                [(direct_key(queue), f"the home of queue {show(queue)}")],
             )
+            for queue in names
+        )
 
     def configure(self, keys: Name | Iterable[Name], options: KeyOptions) -> None:
         """Gives keys options, as `Broker.configure` does; later steps see them. Raises CrossSlice."""
         names = check_names("key", keys)
+        self._room.check_names(len(names))
         check_key_options(options)
         for key in names:
             check_bindable_key(key)
-        for key in names:
-            self._add(
-                Step(
-                    lambda deadline, _, key=key: ConfigureRequest(key, options, deadline),  # type: ignore[misc]
-                    [(key, f"key {show(key)}")],
-                )
+        self._add(
+            Step(
+                lambda deadline, _, key=key: ConfigureRequest(key, options, deadline),  # type: ignore[misc]
+                [(key, f"key {show(key)}")],
             )
+            for key in names
+        )
 
     @overload
     def bind(  # type: ignore[overload-overlap]  # a name is one key, never an iterable of them
@@ -169,8 +173,7 @@ class Transaction:
         def make(deadline: float, slot: Slot) -> Request:
             return publishing.single(key, name, data, fields, terms, deadline, slot)
 
-        make(0.0, Slot())
-        self._add(Step(make, [(name, f"key {show(name)}")], None, result.take))
+        self._add([Step(make, [(name, f"key {show(name)}")], None, result.take)])
         return result
 
     def ack(self, *messages: Message | Delivery) -> None:
@@ -205,6 +208,7 @@ class Transaction:
     ) -> TransactionResult[Any]:
         name = encode_name(queue, "queue")
         encoded = check_names("key", keys)
+        self._room.check_names(len(encoded))
         result: TransactionResult[Any] = TransactionResult()
         one = isinstance(keys, str | bytes)
 
@@ -216,14 +220,19 @@ class Transaction:
         def take(offsets: Sequence[int]) -> None:
             result.take(offsets[0] if one else dict(zip(encoded.values(), offsets, strict=True)))
 
-        self._add(Step(make, [(key, f"key {show(key)}") for key in encoded], name, take))
+        self._add([Step(make, [(key, f"key {show(key)}") for key in encoded], name, take)])
         return result
 
-    def _add(self, step: Step) -> None:
+    def _add(self, steps: Iterable[Step]) -> None:
+        """Takes the steps of one call, all of them or none."""
         self._check_open()
-        for key, what in step.keys:
-            self._check_slice(key, what)
-        self._steps.append(step)
+        steps = list(steps)
+        requests = [step.make(0.0, Slot()) for step in steps]
+        for step in steps:
+            for key, what in step.keys:
+                self._check_slice(key, what)
+        self._room.take(requests)
+        self._steps += steps
 
     def _add_acks(self, queue: bytes, part: PartLife, key: bytes, first: int, end: int) -> None:
         self._check_open()

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import ClassVar
 
 from shoal_contract.limits import ERROR_FIGURE_MAX, ERROR_TEXT_BYTES_MAX
+from shoal_contract.printable import printable
 from shoal_contract.wire import common_pb2 as wire
 
 METADATA_KEY = "shoal-error-bin"
@@ -210,6 +211,11 @@ def cut_text(text: str, bytes_max: int) -> str:
     return text.encode("utf-8", "replace")[:bytes_max].decode("utf-8", "ignore")
 
 
+def shown_text(text: str) -> str:
+    """Returns a text of a peer as an error may have it: cut at ERROR_TEXT_BYTES_MAX bytes, and printable."""
+    return printable(cut_text(text[:ERROR_TEXT_BYTES_MAX], ERROR_TEXT_BYTES_MAX))
+
+
 def _leaves(base: type[ShoalError]) -> list[type[ShoalError]]:
     below = base.__subclasses__()
     return [base] if not below else [leaf for cls in below for leaf in _leaves(cls)]
@@ -219,16 +225,18 @@ _BY_CODE = {cls.code: cls for cls in _leaves(ShoalError)}
 
 
 def from_wire(error: wire.Error) -> ShoalError:
-    """Returns the typed error of a wire error. An unknown code (a newer server) becomes a plain ShoalError."""
+    """Returns the typed error of a wire error. An unknown code (a newer server) becomes a plain ShoalError. Texts are
+    no longer than `to_wire` makes them, and printable: they go to logs and terminals, whatever the server is."""
     cls: type[ShoalError] = _BY_CODE.get(error.code, ShoalError)
+    message = shown_text(error.message)
     return cls(
-        error.message or f"{cls.__name__} without a text: a slice leaves them out where it refuses very much at once",
-        subject=error.subject,
+        message or f"{cls.__name__} without a text: a slice leaves them out where it refuses very much at once",
+        subject=shown_text(error.subject),
         limit=error.limit,
         value=error.value,
         map_version=error.map_version,
-        owner=error.owner,
-        leader=error.leader,
+        owner=shown_text(error.owner),
+        leader=shown_text(error.leader),
         position=error.position,
     )
 

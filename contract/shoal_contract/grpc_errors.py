@@ -92,7 +92,7 @@ def _details(error: grpc.RpcError) -> str:
     details = error.details() if isinstance(error, grpc.Call | grpc.aio.AioRpcError) else str(error)
     if details and (speaks_http := _SPEAKS_HTTP.search(details)):
         return f"{speaks_http[1]} answers HTTP, not gRPC: {_HTTP_PORT}"
-    return details or "no details"
+    return errors.shown_text(details or "no details")
 
 
 _SPEAKS_HTTP: Final = re.compile(r"ipv[46]:(\S+): Failed parsing HTTP/2.*(?:frame type 80|http1)")

@@ -55,6 +55,10 @@ PARTITIONS_MAX: Final = 32_768
 """The default and the largest number of partitions. Partition numbers fit 15 bits: a key id begins with its partition
 in 16 bits."""
 
+SLICES_MAX: Final = 1_000
+"""The number of slices of a cluster. What asks all of them opens a connection to each; a process has 1,024 open files
+where its system does not give it more."""
+
 ERROR_TEXT_BYTES_MAX: Final = 1500
 """The bytes of an error's message, and of its subject, in gRPC trailers. A name of 255 escaped bytes takes 1,020."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from shoal_contract.errors import InvalidName
 from shoal_contract.limits import NAME_BYTES_MAX
+from shoal_contract.printable import printable as printable
 
 Name = str | bytes
 DIRECT_PREFIX = b"@"
@@ -24,28 +25,6 @@ def show(name: bytes) -> str:
     `\\u202e`, `\\\\`.
     """
     return printable(name.replace(b"\\", b"\\\\").decode("utf-8", "backslashreplace"))
-
-
-def printable(sentence: str) -> str:
-    """Returns text with the characters that are not printable escaped as in `show`. Backslashes stay as they are."""
-    if sentence.isprintable():
-        return sentence
-    sentence = sentence.translate(_ESCAPES)
-    if sentence.isprintable():
-        return sentence
-    return "".join(char if char.isprintable() else _escaped(ord(char)) for char in sentence)
-
-
-def _escaped(code: int) -> str:
-    # \x80 to \xff stand for bytes that are not UTF-8, so characters from \x80 on have four digits.
-    if code < 0x80:
-        return f"\\x{code:02x}"
-    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
-
-
-_ESCAPES = {code: _escaped(code) if not chr(code).isprintable() else chr(code) for code in range(256)}
-"""The escapes of the first 256 characters. Characters that stay unchanged are listed too: a failed look-up costs
-more."""
 
 
 def encode_name(name: Name, what: str) -> bytes:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from shoal_contract.errors import Malformed
-from shoal_contract.limits import PARTITIONS_MAX
+from shoal_contract.limits import PARTITIONS_MAX, SLICES_MAX
 from shoal_contract.partition_hash import partition_of
 
 
@@ -26,6 +26,8 @@ class PartitionMap:
     def __post_init__(self) -> None:
         if not 0 < len(self.owners) <= PARTITIONS_MAX:
             raise Malformed(f"map has {len(self.owners)} partitions; it needs 1 to {PARTITIONS_MAX}")
+        if len(self.slices) > SLICES_MAX:
+            raise Malformed(f"map has {len(self.slices)} slices; it may have {SLICES_MAX}")
         if not all(0 <= owner < len(self.slices) for owner in self.owners):
             raise Malformed(f"map version {self.version} names an owner beyond its {len(self.slices)} slices")
 

@@ -19,11 +19,17 @@ import shoal
 HISTORY: Final = 50
 TAB_LIVES_S: Final = 60
 NOTICE_S_MAX: Final = 86_400
+ROOMS_MAX: Final = 50
+"""Rooms of a person. Each one that a page shows is a watch, with a connection of its own to a slice."""
 _NAME: Final = re.compile(r"[\w.]{1,32}")
 
 
 class BadName(ValueError):
     """Says that a person, room or page may not be called so."""
+
+
+class TooManyRooms(ValueError):
+    """Says that a person is in as many rooms as one may be."""
 
 
 class BadTime(ValueError):
@@ -66,8 +72,11 @@ class Tab:
         return unread
 
     async def join(self, room: str) -> None:
-        """Joins a room; its last messages come to this page. Joining twice changes nothing."""
+        """Joins a room; its last messages come to this page. Joining twice changes nothing. Raises TooManyRooms."""
         key = room_key(checked(room))
+        joined = await self.unread()
+        if room not in joined and len(joined) >= ROOMS_MAX:
+            raise TooManyRooms(f"{self.person} is in {len(joined)} rooms, and may be in {ROOMS_MAX}: leave one first")
         await self._broker.configure(key, shoal.KeyOptions(history_messages=HISTORY))
         await self._broker.bind(self.queue, key, start=shoal.Last(HISTORY))
         await self._broker.bind(self._mine, key)

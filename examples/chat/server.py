@@ -22,11 +22,13 @@ from fastapi import FastAPI, WebSocket, WebSocketDisconnect
 from fastapi.responses import FileResponse
 
 import shoal
-from rooms import BadName, Tab
+from rooms import ROOMS_MAX, BadName, Tab
 from shoal_local.cluster import LocalCluster
 
 TEXT_CHARACTERS_MAX = 4_000
 UNCONFIRMED_MAX = 200
+FRAME_BYTES_MAX = 64 << 10
+"""A page's frame: more than a text with every character escaped. It is parsed before anything else is known of it."""
 
 
 def _text(data: bytes) -> str:
@@ -45,6 +47,14 @@ def _is_own(socket: WebSocket) -> bool:
 
 def _leave_out(gap: shoal.Gap) -> None:
     """Does nothing: what a page does not get any more are notices that are over. Without this, gaps are logged."""
+
+
+def _asked(frame: str) -> dict[str, Any]:
+    """Returns what a page asks for. Raises ValueError, RecursionError."""
+    found = json.loads(frame)
+    if not isinstance(found, dict):
+        raise ValueError("a frame holds one object of JSON")
+    return found
 
 
 class Page:
@@ -67,8 +77,8 @@ class Page:
         writing = asyncio.create_task(self._write())
         try:
             done, _ = await asyncio.wait((reading, writing), return_when=asyncio.FIRST_COMPLETED)
-            if writing in done:
-                writing.result()
+            for one in done:
+                one.result()
         finally:
             tasks = [reading, writing, *self._watches.values()]
             for task in tasks:
@@ -91,11 +101,17 @@ class Page:
     async def _read(self) -> None:
         with suppress(WebSocketDisconnect):
             while True:
-                asked = json.loads(await self._socket.receive_text())
+                asked: dict[str, Any] = {}
                 try:
+                    asked = _asked(await self._socket.receive_text())
                     await self._do(asked)
-                except (shoal.ShoalError, KeyError, ValueError) as error:
-                    await self._tell(kind="error", text=str(error), id=asked.get("id", ""))
+                except KeyError as error:
+                    await self._refuse(asked, f"the frame lacks {error}")
+                except (shoal.ShoalError, TypeError, ValueError, RecursionError) as error:
+                    await self._refuse(asked, str(error))
+
+    async def _refuse(self, asked: dict[str, Any], why: str) -> None:
+        await self._tell(kind="error", text=why[:300], id=str(asked.get("id", ""))[:64])
 
     async def _do(self, asked: dict[str, Any]) -> None:
         what, room = asked["do"], asked.get("room", "")
@@ -122,7 +138,7 @@ class Page:
             await self._tab.read(room)
 
     def _watch(self, room: str) -> None:
-        if room not in self._watches:
+        if room not in self._watches and len(self._watches) < ROOMS_MAX:
             self._watches[room] = asyncio.create_task(self._tell_people(room))
 
     async def _tell_people(self, room: str) -> None:
@@ -191,7 +207,8 @@ async def main() -> None:
     host = host or "127.0.0.1"
     async with AsyncExitStack() as stack:
         at = given.at or (await stack.enter_async_context(LocalCluster(given.data, slices=2))).redirector
-        config = uvicorn.Config(application(at, host), host, int(port), log_level="warning", ws="wsproto")
+        frames: dict[str, Any] = {"ws": "wsproto", "ws_max_size": FRAME_BYTES_MAX}
+        config = uvicorn.Config(application(at, host), host, int(port), log_level="warning", **frames)
         said = f"chat at http://{host}:{port}/ (Ctrl-C ends it); its cluster: shoal status --at {at}"
         await Server(config, said).serve()
 

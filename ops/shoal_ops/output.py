@@ -14,10 +14,18 @@ PIPE_COLUMNS = 400
 
 
 def say_json(value: object) -> None:
-    """Writes one line to stdout; what is not printable is escaped, as JSON allows."""
+    """Writes one line to stdout; what is not printable, or not of stdout's encoding, is escaped, as JSON allows."""
     line = json.dumps(value, ensure_ascii=False)
-    sys.stdout.write((line if line.isprintable() else json.dumps(value)) + "\n")
+    sys.stdout.write((line if line.isprintable() and _can_be_shown(line) else json.dumps(value)) + "\n")
     sys.stdout.flush()
+
+
+def _can_be_shown(line: str) -> bool:
+    try:
+        line.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def say(text: str) -> None:

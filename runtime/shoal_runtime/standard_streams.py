@@ -25,6 +25,10 @@ READER_GONE: Final = 141
 """The exit code of a command whose reader has gone: that of programs that the signal SIGPIPE ends, 128 and 13."""
 
 
+_RAISING: Final = ("strict", "surrogateescape")
+"""Treatments of characters that an encoding does not have: they raise UnicodeEncodeError."""
+
+
 class ReaderGone(SystemExit):
     """Ends the process with READER_GONE, from any task: nothing reads the results any more."""
 
@@ -81,14 +85,15 @@ def ended_with_its_reader() -> Iterator[None]:
 
 
 def _watched(stream: TextIO, kind: type[io.FileIO]) -> TextIO:
-    """Returns a stream of this kind to the same file, with the same encoding and buffering."""
+    """Returns a stream of this kind to the same file, with the same encoding and buffering. What the encoding does not
+    have is escaped, and ends no command: others choose the names and bodies that are printed."""
     stream.flush()
     assert isinstance(stream, io.TextIOWrapper)
     raw = kind(stream.fileno(), "w", closefd=False)
     return io.TextIOWrapper(
         raw if stream.write_through else io.BufferedWriter(raw),
         encoding=stream.encoding,
-        errors=stream.errors,
+        errors="backslashreplace" if stream.errors in _RAISING else stream.errors,
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import uuid
 from collections.abc import AsyncIterator, Callable
+from itertools import count
 
 import shoal
 from shoal.testing import FakeCluster, FakeSlice
@@ -13,6 +14,7 @@ from shoal_contract.names import direct_key
 from shoal_contract.partition_hash import partition_of
 
 WAIT_S = 60
+_NUMBERS = count()
 _TAKEN: set[int] = set()
 """The partitions of names that `fresh` made in this process."""
 
@@ -25,6 +27,11 @@ def fresh(word: str) -> str:
         name = _made_up(word)
     _TAKEN.update(_partitions(name))
     return name
+
+
+def tagged(tag: str, word: str) -> str:
+    """A new name that lies with all others of the tag. Not by `fresh`, which would take other partitions for it."""
+    return f"{{{tag}}}{word}-{next(_NUMBERS)}"
 
 
 def _made_up(word: str) -> str:

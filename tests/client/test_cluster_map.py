@@ -7,6 +7,7 @@ import pytest
 import shoal
 from shoal.core.cluster_map import first_map, next_map
 from shoal_contract.errors import Malformed
+from shoal_contract.limits import SLICES_MAX
 from shoal_contract.wire import redirector_pb2 as wire
 from tests.client.fake_cluster import FakeCluster
 
@@ -42,6 +43,26 @@ def test_a_change_that_fits_nothing_is_refused(bad: wire.WatchMapResponse) -> No
     before = first_map(response(7, ["a", "b"], partitions=4, owners=[0, 0, 1, 1]))
     with pytest.raises(Malformed):
         next_map(before, bad)
+
+
+@pytest.mark.parametrize("name", ["s\x1b[31m", "s\n", "s" * 256])
+def test_names_and_addresses_that_no_log_may_show_are_refused(name: str) -> None:
+    for change in ("slice", "address", "admin_address"):
+        told = response(7, ["a"], partitions=1, owners=[0])
+        setattr(told.slices[0], change, name)
+        with pytest.raises(Malformed, match="too long, or not printable"):
+            first_map(told)
+        later = response(8, ["a"])
+        setattr(later.slices[0], change, name)
+        with pytest.raises(Malformed, match="too long, or not printable"):
+            next_map(first_map(response(7, ["a"], partitions=1, owners=[0])), later)
+
+
+def test_a_map_of_too_many_slices_is_refused() -> None:
+    names = [f"s{number:04}" for number in range(SLICES_MAX + 1)]
+    first_map(response(7, names[1:], partitions=1, owners=[0]))
+    with pytest.raises(Malformed, match=f"map has {SLICES_MAX + 1} slices; it may have {SLICES_MAX}"):
+        first_map(response(7, names, partitions=1, owners=[0]))
 
 
 def test_administration_listens_where_the_slice_says_or_beside_the_rest() -> None:

@@ -182,7 +182,7 @@ async def test_leaving_a_connection_is_bounded_though_a_session_does_not_end(
     monkeypatch.setattr("shoal.slice_session.SESSION_END_S", 0.1)
     stubborn, ended = asyncio.Event(), asyncio.Event()
 
-    async def ignores_its_end(session: slice_session.SliceSession, backoff: Any) -> None:
+    async def ignores_its_end(session: slice_session.SliceSession) -> None:
         while not stubborn.is_set():
             with contextlib.suppress(asyncio.CancelledError):
                 await stubborn.wait()

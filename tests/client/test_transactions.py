@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from itertools import count
 
 import pytest
 
 import shoal
 from shoal import Broker
-from tests.client.calls import fresh, take
-
-_NUMBERS = count()
-
-
-def tagged(tag: str, word: str) -> str:
-    """A new name that lies with all others of the tag. Not by `fresh`, which would take other partitions for it."""
-    return f"{{{tag}}}{word}-{next(_NUMBERS)}"
+from tests.client.calls import fresh, tagged, take
 
 
 async def elsewhere(broker: Broker, slice_name: str, word: str) -> str:
@@ -357,28 +349,6 @@ async def test_wrong_use_is_told(broker: Broker) -> None:
     with pytest.raises(RuntimeError, match="one block"):
         async with tx:
             pass
-
-
-async def test_the_bounds_of_a_transaction_are_named_before_anything_is_sent(broker: Broker) -> None:
-    tag = fresh("room")
-    queue, key = tagged(tag, "queue"), tagged(tag, "key")
-    await broker.declare(queue)
-    first = await broker.bind(queue, key)
-    async with broker.transaction() as tx:
-        fits = [tx.publish(tagged(tag, "empty"), b"x") for _ in range(999)] + [tx.publish(key, b"y")]
-    assert fits[-1].value.offset == first
-    with pytest.raises(shoal.TooLarge, match="keys and queues of a transaction: 1001; the limit is 1000"):
-        async with broker.transaction() as tx:
-            for number in range(1001):
-                tx.publish(tagged(tag, f"empty-{number}"), b"x")
-    with pytest.raises(shoal.TooLarge, match="bytes of a transaction"):
-        async with broker.transaction() as tx:
-            for _ in range(3):
-                tx.publish(key, bytes(1 << 20))
-    async with broker.transaction() as tx:
-        large = tx.publish(key, bytes(1 << 20))
-        other = tx.publish(key, bytes((1 << 20) - 1000))
-    assert (large.value.offset, other.value.offset) == (first + 1, first + 2)
 
 
 async def test_a_cancelled_block_sends_nothing(broker: Broker) -> None:

@@ -6,6 +6,8 @@ from hypothesis import strategies as st
 
 from shoal_contract import errors
 from shoal_contract.errors import DeadlineExceeded, OutcomeUnknown, ShoalError, from_wire, from_wire_bytes
+from shoal_contract.limits import ERROR_TEXT_BYTES_MAX
+from shoal_contract.names import printable
 from shoal_contract.wire.common_pb2 import Error, ErrorCode
 
 CODES = [value for value in ErrorCode.values() if value != ErrorCode.ERROR_CODE_UNSPECIFIED]
@@ -51,7 +53,8 @@ def test_all_fields_survive_both_wire_forms(cls: type[ShoalError], values: tuple
     error = cls(message, **dict(zip(FIELDS[1:], rest, strict=True)))  # type: ignore[arg-type]
     inline, metadata = from_wire(error.to_wire()), from_wire_bytes(error.to_wire().SerializeToString())
     assert type(inline) is type(metadata) is cls
-    assert fields_of(inline) == fields_of(metadata) == fields_of(error)
+    expected = [printable(field) if isinstance(field, str) else field for field in fields_of(error)]
+    assert fields_of(inline) == fields_of(metadata) == expected
 
 
 @pytest.mark.parametrize("code", [0, max(CODES) + 1, 4711])
@@ -81,3 +84,13 @@ def test_a_figure_of_more_than_64_bits_is_cut_and_the_error_still_told() -> None
     """A client's largest number, and one more, is the limit that such an error names."""
     error = errors.OutOfRange("the next is 2**64", limit=1 << 64, value=(1 << 64) + 1)
     assert (error.to_wire().limit, error.to_wire().value) == ((1 << 64) - 1, (1 << 64) - 1)
+
+
+def test_texts_of_a_server_are_cut_and_printable() -> None:
+    """They go to logs and terminals, whatever the server is."""
+    steered = "\x1b[31m\u202e" + "x" * 3_000_000
+    sent = Error(message=steered, subject=steered, owner="\x1b", leader="a:1\n")
+    found = from_wire(sent)
+    assert found.message.startswith("\\x1b[31m\\u202ex") and found.message == found.subject
+    assert len(found.message) < 2 * ERROR_TEXT_BYTES_MAX and found.message.isprintable()
+    assert (found.owner, found.leader) == ("\\x1b", "a:1\\x0a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -278,3 +279,78 @@ async def test_other_names_are_refused(broker: shoal.Broker, name: Any) -> None:
             await wrong(name)
     with pytest.raises(rooms.BadName):
         rooms.Tab(broker, name, "t")
+
+
+@pytest.mark.filterwarnings("ignore:Using `httpx`")
+async def test_frames_that_cannot_be_read_are_answered_and_end_nothing(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from starlette.testclient import TestClient
+
+    monkeypatch.syspath_prepend(EXAMPLES / "chat")
+    with (
+        TestClient(load(EXAMPLES / "chat" / "server.py").application(cluster.redirector)) as client,
+        client.websocket_connect("/chat?person=noa&tab=n1", headers=HERE) as page,
+    ):
+        assert page.receive_json()["kind"] == "rooms"
+        for frame in ("[]", "7", "null", "{", "", "[" * 30_000, "1" * 5_000, "{}", '{"do": "got", "n": "x"}'):
+            page.send_text(frame)
+            if "got" not in frame:
+                assert page.receive_json()["kind"] == "error", frame
+        page.send_bytes(b"{}")
+        assert page.receive_json()["kind"] == "error"
+        page.send_json({"do": "join", "room": 7, "id": ["a"] * 100})
+        refused = page.receive_json()
+        assert refused["kind"] == "error" and len(refused["id"]) == 64
+        page.send_json({"do": "tell", "to": "noa", "text": "still here", "id": "1"})
+        assert {page.receive_json()["kind"], page.receive_json()["kind"]} == {"said", "message"}
+
+
+async def test_a_person_is_in_so_many_rooms(broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rooms, "ROOMS_MAX", 3)
+    ola = await opened(broker, "ola", "o1")
+    for number in range(3):
+        await ola.join(f"many{number}")
+    other = await opened(broker, "ola", "o2")
+    for page in (ola, other):
+        with pytest.raises(rooms.TooManyRooms, match="ola is in 3 rooms, and may be in 3"):
+            await page.join("many3")
+        await page.join("many2")
+    await ola.leave("many0")
+    await other.join("many3")
+
+
+async def test_a_page_watches_so_many_rooms(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES / "chat")
+    server = load(EXAMPLES / "chat" / "server.py")
+    watched: list[str] = []
+
+    class Watching(server.Page):  # type: ignore[misc, name-defined]  # a program, no package
+        async def _tell_people(self, room: str) -> None:
+            watched.append(room)
+
+    page = Watching(None, None, None)
+    for number in range(rooms.ROOMS_MAX + 10):
+        page._watch(f"room{number}")
+    await asyncio.gather(*page._watches.values())
+    assert len(watched) == rooms.ROOMS_MAX
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+async def test_a_frame_of_a_page_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(EXAMPLES / "chat")
+    server = load(EXAMPLES / "chat" / "server.py")
+    configs: list[Any] = []
+
+    class Server:
+        def __init__(self, config: Any, said: str) -> None:
+            configs.append(config)
+
+        async def serve(self) -> None:
+            """Serves nothing."""
+
+    monkeypatch.setattr(server, "Server", Server)
+    monkeypatch.setattr("sys.argv", ["server.py", "--at", "127.0.0.1:1"])
+    await server.main()
+    assert configs[0].ws_max_size == server.FRAME_BYTES_MAX
+    assert len(json.dumps("\u00fc" * server.TEXT_CHARACTERS_MAX)) * 2 < server.FRAME_BYTES_MAX

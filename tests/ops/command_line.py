@@ -25,7 +25,7 @@ async def shoal(*arguments: str, at: str = "127.0.0.1:1", **environment: str) ->
     async with asyncio.timeout(WAIT_S):
         out, error = await process.communicate()
     assert process.returncode is not None
-    return process.returncode, out.decode(), error.decode()
+    return process.returncode, out.decode(errors="backslashreplace"), error.decode()
 
 
 async def shoal_json(*arguments: str, at: str) -> dict[str, object]:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import pty
 import sys
 from pathlib import Path
 
-from .command_line import WAIT_S
+import pytest
+
+import shoal as client
+
+from .command_line import WAIT_S, shoal
 
 HOSTILE = "esc\x1b]0;pwned\x07\x1b[2J\nfake-queue\x9b31m\u202egnp.exe\u2028"
 TELLS = f"""
@@ -44,3 +49,20 @@ async def test_a_pipe_gets_bodies_as_they_are(tmp_path: Path) -> None:
     lines = out.decode()
     assert lines.endswith(HOSTILE + "\n")
     assert lines.index("\x1b") == len(lines) - len(HOSTILE) - 1 + HOSTILE.index("\x1b"), "names are escaped there too"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+async def test_what_stdout_cannot_show_is_escaped_and_stops_no_pull(real_redirector: str, encoding: str) -> None:
+    """The message was not acked, and came first again each time."""
+    queue, text = f"shown-{encoding}", "\U0001f600 \u00fc"
+    async with client.connect(real_redirector) as broker:
+        await broker.declare(queue)
+        await broker.send(queue, text.encode())
+        for command in (["peek", queue], ["peek", queue, "--json"], ["pull", queue], ["describe", queue]):
+            code, out, error = await shoal(*command, at=real_redirector, PYTHONIOENCODING=f"{encoding}:strict")
+            assert (code, error) == (0, "")
+            if "--json" in command:
+                assert json.loads(out)["body"] == text
+            elif command[0] != "describe" and encoding == "ascii":
+                assert "\\U0001f600 \\xfc" in out
+        assert (await broker.describe(queue)).messages == 0

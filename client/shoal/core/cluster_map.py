@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from shoal_contract.errors import Malformed
+from shoal_contract.limits import NAME_BYTES_MAX
 from shoal_contract.partition_map import PartitionMap
 from shoal_contract.wire import redirector_pb2 as wire
 
@@ -46,7 +47,7 @@ def first_map(response: wire.WatchMapResponse) -> ClusterMap:
     """Returns the whole map from the first response of a stream. Raises Malformed."""
     if response.partitions != len(response.owners):
         raise Malformed(f"map of {response.partitions} partitions has {len(response.owners)} owners")
-    names = tuple(entry.slice for entry in response.slices)
+    names = _names(response)
     owners = PartitionMap(response.map_version, names, tuple(response.owners))
     return ClusterMap(owners, _addresses(response), _admin_addresses(response))
 
@@ -57,7 +58,7 @@ def next_map(before: ClusterMap, response: wire.WatchMapResponse) -> ClusterMap:
         return first_map(response)
     if len(response.moved) != len(response.owners):
         raise Malformed(f"map change moves {len(response.moved)} partitions to {len(response.owners)} owners")
-    names = tuple(entry.slice for entry in response.slices)
+    names = _names(response)
     position = {name: index for index, name in enumerate(names)}
     old = before.partition_map
     # PartitionMap refuses -1: a slice may only leave the list once it owns nothing.
@@ -69,6 +70,15 @@ def next_map(before: ClusterMap, response: wire.WatchMapResponse) -> ClusterMap:
         owners[partition] = owner
     new = PartitionMap(response.map_version, names, tuple(owners))
     return ClusterMap(new, _addresses(response), _admin_addresses(response))
+
+
+def _names(response: wire.WatchMapResponse) -> tuple[str, ...]:
+    """Returns the names of the slices. Raises Malformed where names or addresses are not what logs may show."""
+    for entry in response.slices:
+        for what in (entry.slice, entry.address, entry.admin_address):
+            if len(what) > NAME_BYTES_MAX or not what.isprintable():
+                raise Malformed(f"map names a slice, or its address, {what[:40]!r}: it is too long, or not printable")
+    return tuple(entry.slice for entry in response.slices)
 
 
 def _addresses(response: wire.WatchMapResponse) -> dict[str, str]:

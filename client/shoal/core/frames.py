@@ -77,6 +77,12 @@ class QuestionFrame(Frame):
         return not self._waiter.done()
 
     def answered(self, answer: wire.Answer) -> None:
+        """Gives the answer. Raises ValueError for one that describes other things than were asked for."""
+        if isinstance(self._question, wire.Describe):
+            found, asked = answer.description, self._question
+            for what, told, wanted in (("queues", found.queues, asked.queues), ("keys", found.keys, asked.keys)):
+                if len(told) != len(wanted):
+                    raise ValueError(f"it describes {len(told)} {what} of {len(wanted)}")
         if not self._waiter.done():
             self._waiter.set_result(answer)
 

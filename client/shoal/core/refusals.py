@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal_contract.errors import Conflict, DeadlineExceeded, NoSuchQueue, Unavailable
+from shoal_contract.errors import Conflict, DeadlineExceeded, Malformed, NoSuchQueue, Unavailable
 from shoal_contract.names import show
 
 
@@ -56,6 +56,11 @@ def acks_forgotten(slice_name: str, messages: int) -> Unavailable:
         subject=what,
         value=messages,
     )
+
+
+def unreadable(slice_name: str, why: str) -> Malformed:
+    """Returns the error of a slice's answer that is not what was asked for. `why`: what it has, or lacks."""
+    return Malformed(f"an answer of slice {slice_name} cannot be read: {why}", subject=f"slice {slice_name}")
 
 
 def no_such_queue(queue: bytes) -> NoSuchQueue:

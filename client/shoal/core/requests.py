@@ -105,9 +105,17 @@ class QueueRequest(Request):
         fail_waiter(self.waiter, error)
 
 
+def _offsets(outcome: wire.StepOutcome, position: int, count: int) -> Sequence[int]:
+    """Returns the offsets of a request's keys. Raises ValueError where the outcome lacks some."""
+    offsets: Sequence[int] = outcome.offsets[position : position + count]
+    if len(offsets) != count:
+        raise ValueError(f"it has {len(offsets)} offsets of {count} keys")
+    return offsets
+
+
 def bound_offsets(outcome: wire.StepOutcome, position: int, count: int) -> Sequence[int]:
     """Returns the offsets of a bind's keys; those of keys that were bound before are marked (`BoundBefore`)."""
-    offsets: Sequence[int] = outcome.offsets[position : position + count]
+    offsets = _offsets(outcome, position, count)
     if not outcome.bound_before:
         return offsets
     before = frozenset(outcome.bound_before)
@@ -223,6 +231,8 @@ class DropsRequest(Request):
         if self.waiter.done():
             return
         found: list[int | ShoalError] = list(outcome.offsets) or [0] * len(self._queues)
+        if len(found) != len(self._queues):
+            raise ValueError(f"it has {len(found)} incarnations of {len(self._queues)} queues")
         for refusal in outcome.refusals:
             found[refusal.request] = from_wire(refusal.error)
         self.waiter.set_result(found)
@@ -334,3 +344,7 @@ class UnbindRequest(QueueRequest):
         unbinds = step.unbinds
         unbinds.discard = self.kind[1]
         return unbinds.queues, unbinds.key_counts, unbinds.keys
+
+    def done(self, outcome: wire.StepOutcome, position: int, consumed: Iterator[int]) -> None:
+        if not self.waiter.done():
+            self.waiter.set_result(_offsets(outcome, position, len(self.keys)))

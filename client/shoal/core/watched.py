@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from shoal.limits import COUNTED_KEYS_MAX, COUNTED_KEYS_OF_ALL_MAX
+from shoal.limits import COUNTED_KEYS_MAX, COUNTED_KEYS_OF_ALL_MAX, WATCHED_MEMBERS_MAX
 from shoal.watch_events import CountEvent, Joined, KeyCount, Left, MemberCount, MemberEvent, Members, Offline, Online
 from shoal_contract.errors import Malformed, exhausted
 from shoal_contract.names import printable
@@ -51,11 +51,14 @@ class WatchedMembers:
         self._parts = {}
 
     def take(self, response: wire.WatchResponse) -> list[MemberEvent]:
-        """Returns the events of one response."""
+        """Returns the events of one response. Raises Malformed; ResourceExhausted if the members are too many to be
+        kept."""
+        _check_columns(response)
         if not response.snapshot and not response.keys:
             return list(self._changes(response))
         changes = zip(response.queues, response.changes, strict=True)
         self._parts.update((queue, change == wire.MEMBER_CHANGE_JOINED_ONLINE) for queue, change in changes)
+        _check_members(self._parts)
         if response.more:
             return []
         found, self._parts = self._parts, {}
@@ -85,6 +88,7 @@ class WatchedMembers:
                 known.pop(queue, None)
             elif known is not None:
                 known[queue] = change in (wire.MEMBER_CHANGE_JOINED_ONLINE, wire.MEMBER_CHANGE_ONLINE)
+                _check_members(known)
             if change in (wire.MEMBER_CHANGE_JOINED, wire.MEMBER_CHANGE_JOINED_ONLINE):
                 yield Joined(queue, position, change == wire.MEMBER_CHANGE_JOINED_ONLINE)
             elif change == wire.MEMBER_CHANGE_LEFT:
@@ -94,6 +98,22 @@ class WatchedMembers:
             elif change == wire.MEMBER_CHANGE_OFFLINE:
                 yield Offline(queue, position)
         self.position = position_text(response.position)
+
+
+def _check_columns(response: wire.WatchResponse) -> None:
+    """Raises Malformed for columns that do not belong together."""
+    keys, online = len(response.keys), len(response.online)
+    if len(response.changes) != len(response.queues) or len(response.bindings) != keys or online not in (0, keys):
+        raise Malformed(
+            f"an answer to a watch cannot be read: {len(response.queues)} queues with {len(response.changes)} changes,"
+            f" {keys} keys with {len(response.bindings)} and {online} counts",
+            subject="watch",
+        )
+
+
+def _check_members(members: dict[bytes, bool]) -> None:
+    if len(members) > WATCHED_MEMBERS_MAX:
+        raise exhausted("members of one watched key, told by name", WATCHED_MEMBERS_MAX, len(members))
 
 
 def _differences(known: dict[bytes, bool], found: dict[bytes, bool], position: str) -> Iterator[MemberEvent]:
@@ -124,7 +144,7 @@ class WatchedCounts:
         self._known: dict[str, dict[bytes, tuple[int, int]]] = {}
         """Slice -> key -> bound queues, consumed queues. Keys without bound queues are not kept."""
         self._snapshots: dict[str, set[bytes]] = {}
-        """Slice -> the keys that came of a snapshot that is not whole yet."""
+        """Slice -> the keys with bound queues that came of a snapshot that is not whole yet; `_known` has them too."""
         self.complete: set[str] = set()
         """The slices that have told their whole state."""
 
@@ -133,18 +153,24 @@ class WatchedCounts:
         self._snapshots.pop(slice_name, None)
 
     def take(self, slice_name: str, response: wire.WatchResponse) -> list[CountEvent]:
-        """Returns the events of one response. Raises ResourceExhausted if the keys are too many to be kept."""
+        """Returns the events of one response. Raises Malformed; ResourceExhausted if the keys are too many to be
+        kept."""
+        _check_columns(response)
         known = self._known.setdefault(slice_name, {})
         events: list[CountEvent] = []
         online = response.online or [0] * len(response.keys)
         if response.snapshot:
-            self._snapshots.setdefault(slice_name, set()).update(response.keys)
+            self._snapshots.setdefault(slice_name, set())
+        snapshot = self._snapshots.get(slice_name, set())
         for key, queues, consumed in zip(response.keys, response.bindings, online, strict=True):
             if known.get(key, (0, 0)) != (queues, consumed):
                 known[key] = queues, consumed
                 events.append(KeyCount(key, queues, consumed))
-            if not queues:
+            if queues:
+                snapshot.add(key)
+            else:
                 known.pop(key, None)
+                snapshot.discard(key)
         if response.snapshot and not response.more:
             self.complete.add(slice_name)
             for key in known.keys() - self._snapshots.pop(slice_name):

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 
 import grpc
 
+from shoal_contract.errors import Malformed
 from shoal_contract.names import encode_name
 from shoal_contract.wire import redirector_pb2 as wire
 from shoal_contract.wire.redirector_pb2_grpc import RedirectorServiceStub
@@ -31,7 +32,8 @@ async def locate(at: str, keys: Sequence[str], as_json: bool) -> None:
     async def ask(channel: grpc.aio.Channel, timeout_s: float) -> wire.LocateResponse:
         return await RedirectorServiceStub(channel).Locate(wire.LocateRequest(keys=names), timeout=timeout_s)
 
-    _, found = await ask_redirector(at, ask)
+    redirector, found = await ask_redirector(at, ask)
+    _check(redirector, found, len(keys))
     places = []
     for key, partition, owner in zip(keys, found.partitions, found.owners, strict=True):
         owned_by = found.slices[owner]
@@ -44,3 +46,9 @@ async def locate(at: str, keys: Sequence[str], as_json: bool) -> None:
             (output.shown(one.key), one.partition, one.slice, one.address or "(no leader)", one.epoch) for one in places
         ]
         output.table(("key", "partition", "slice", "address", "epoch"), rows)
+
+
+def _check(redirector: str, found: wire.LocateResponse, keys: int) -> None:
+    """Raises Malformed unless the answer names a slice that it describes for each key."""
+    if not len(found.partitions) == len(found.owners) == keys or any(one >= len(found.slices) for one in found.owners):
+        raise Malformed(f"the answer of redirector {redirector} cannot be read: it does not place {keys} keys")

@@ -29,6 +29,7 @@ async def transact(request: Request, gateway: TheGateway, wanted: forms.Transact
     step is refused, the answer is its problem, nothing is done, and no part of it is seen. A queue that is declared
     needs the tag in its name, too; queues that are only bound may have their home anywhere.
     """
+    _check_names(wanted.steps)
     acks = [step.ack for step in wanted.steps if step.ack is not None]
     values = sum(len(one.ids) + len(one.ranges) for one in acks)
     acked = await gateway.large_work.do(request.scope, values, lambda: iter(_merged(acks)))
@@ -45,6 +46,27 @@ async def transact(request: Request, gateway: TheGateway, wanted: forms.Transact
             await between_steps(number)
             done.append(answer())
     return forms.Committed(steps=done)
+
+
+def _check_names(steps: Sequence[forms.Step]) -> None:
+    """Refuses steps that name more keys and queues than a transaction may have, before one of them is made. Raises
+    TooLarge."""
+    lists = [given for step in steps for given in _names_of(step)]
+    count = 0
+    for given in lists:
+        count += len(set(given))  # A step may name one twice.
+        if count > limits.TRANSACTION_STEPS_MAX:
+            check_at_most("keys and queues of a transaction", sum(map(len, lists)), limits.TRANSACTION_STEPS_MAX)
+
+
+def _names_of(step: forms.Step) -> Iterator[Sequence[str]]:
+    if step.declare is not None:
+        yield from (step.declare.queues, step.declare.queues_encoded)
+    for keyed in (step.configure, step.bind, step.unbind):
+        if keyed is not None:
+            yield from (keyed.keys, keyed.keys_encoded)
+    if step.publish is not None:
+        yield ("",)  # One key.
 
 
 def _merged(acks: Sequence[forms.AckStep]) -> list[list[shoal.Done]]:

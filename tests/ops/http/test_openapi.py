@@ -8,11 +8,16 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
+from starlette.responses import JSONResponse
 
+from shoal_ops.http.application import new_application
+from shoal_ops.http.metrics import Metrics
+from shoal_ops.http.token import Token
 from tests.ops.http.conftest import Running, said, started
 from tests.repository import with_tests
 
@@ -60,6 +65,21 @@ def test_everything_has_a_description_and_an_example(http: httpx.Client) -> None
 def test_what_is_stored_and_not_acted_on_yet_is_said_so(http: httpx.Client) -> None:
     options = http.get("/openapi.json").json()["components"]["schemas"]["QueueOptions"]["properties"]
     assert "0: durable" in options["expires_after_s"]["description"]
+
+
+async def test_the_document_is_made_once_and_not_for_each_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    gateway: Any = SimpleNamespace(metrics=Metrics(), is_leaving=lambda: False)
+    application = new_application(gateway, Token())
+
+    def render(self: JSONResponse, content: Any) -> bytes:
+        raise AssertionError("the document is made anew")
+
+    monkeypatch.setattr(JSONResponse, "render", render)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(application), base_url="http://localhost") as http:
+        answers = [await http.get("/openapi.json") for _ in range(2)]
+        assert (await http.head("/openapi.json")).status_code == 200
+    assert answers[0].json()["paths"] and answers[0].content == answers[1].content
+    assert answers[0].headers["content-type"] == "application/json"
 
 
 @pytest.mark.parametrize(

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import time
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 
+from shoal_contract.errors import TooLarge
 from shoal_contract.limits import TTL_MS_MAX
+from shoal_ops.http import routes_transactions
+from shoal_ops.http.models_transactions import Transaction
 from tests.ops.http.calls import ok, pull
 
 
@@ -139,6 +144,27 @@ REFUSED["too many"] = (
     413,
     "TooLarge",
 )
+REFUSED["far too many queues"] = (
+    [{"declare": {"queues": [f"{{tx-2}}d{n}" for n in range(55)]}}] * 999,
+    413,
+    "TooLarge",
+)
+
+
+def test_steps_that_name_too_much_are_refused_before_one_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names that a step gives twice count once, as in the library."""
+
+    def made(*_: Any) -> None:
+        raise AssertionError("a step is made")
+
+    monkeypatch.setattr(routes_transactions, "_take", made)
+    gateway: Any = SimpleNamespace()
+    wanted = Transaction(steps=[{"declare": {"queues": [f"{{t}}{n}" for n in range(55)]}}] * 19)  # type: ignore[list-item]
+    with pytest.raises(TooLarge, match="keys and queues of a transaction: 1045; the limit is 1000"):
+        asyncio.run(routes_transactions.transact(gateway, gateway, wanted))
+    routes_transactions._check_names(wanted.steps[:18])
+    twice = Transaction(steps=[{"bind": {"queue": "q", "keys": ["{t}a"] * 55}}] * 19)  # type: ignore[list-item]
+    routes_transactions._check_names(twice.steps)
 
 
 @pytest.mark.parametrize(("steps", "status", "error"), REFUSED.values(), ids=REFUSED)
