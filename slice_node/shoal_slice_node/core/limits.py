@@ -519,8 +519,12 @@ leases run keeps no other from its jobs. As each such queue counts as attached, 
 do."""
 
 LEAVING_LOOKS_MAX: Final = 50
-"""Consumers of a queue that are looked at to find whether sessions that ended have something out of it, for each chunk;
-if there are more, it may be so."""
+"""Consumers of a queue that are looked at, for each chunk, to find whether sessions that ended have something out of
+it; more only where even more is out, which would be looked at instead."""
+
+LEAVING_LOOKS_PER_STEP: Final = 10_000
+"""Looks at consumers and at what is out for the chunks of one record, or of one turn: 1 ms. The pump takes turns with
+the queues beyond."""
 
 LISTED_AT_ONCE_MAX: Final = 2_000
 """Parcels of a session that ended which are listed at once, where another one waits for what it had."""
