@@ -6,13 +6,18 @@ import pytest
 
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.options import KeyOptions
+from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import (
+    NO_PRODUCER,
+    ChangeHead,
     Kind,
     decode_farewells,
+    encode_change,
 )
 from shoal_slice_node.core.dispatch import left_clock
+from shoal_slice_node.core.node.commit import Item
 
-from .core_driver import configure, declare, drop, farewell, publish
+from .core_driver import configure, declare, drop, farewell, publish, raises
 from .farewell_driver import AFTER_MS, GONE, FarewellDriver
 
 
@@ -65,6 +70,38 @@ def test_a_session_that_comes_while_the_record_is_not_written_yet_is_in_time(cor
     core.dispatcher.close(session)
     core.maintain()
     assert core.wait(AFTER_MS) == [b"anna went offline"]
+
+
+def test_a_session_that_comes_and_goes_before_the_record_is_written_begins_the_time_anew(core: FarewellDriver) -> None:
+    core.change(GONE)
+    core.maintain()
+    core.now_ms += AFTER_MS
+    core.node.tick(core.now_ms, core.wall_ms)
+    assert core.node.commit
+    core.dispatcher.close(core.consumer("anna"))
+    core.commit()
+    assert core.said() == [] and core.kept[0] == 1
+    core.maintain()
+    assert core.wait(AFTER_MS - 1000) == []
+    assert core.wait(1000) == [b"anna went offline"]
+
+
+def test_one_that_is_set_anew_before_the_record_is_written_is_not_said_early(core: FarewellDriver) -> None:
+    core.change(GONE)
+    core.maintain()
+    core.now_ms += AFTER_MS
+    again = encode_change(ChangeHead(NO_PRODUCER, 0, 0), wire.Change(steps=[GONE]).SerializeToString())
+    core.node.commit.submit(Item(Kind.CHANGE, again, lambda effects: None, raises))
+    assert core.node.commit.gather(core.wall_ms).entries
+    core.node.tick(core.now_ms, core.wall_ms)
+    core.node.commit.written()
+    while core.node.commit.to_apply:
+        core.node.commit.step()
+    core.commit()
+    assert core.records[-1].kind == Kind.FAREWELL and core.said() == [] and core.kept[0] == 1
+    core.maintain()
+    assert core.wait(AFTER_MS - 1000) == []
+    assert core.wait(1000) == [b"anna went offline"]
 
 
 def test_one_that_comes_later_finds_it_said(core: FarewellDriver) -> None:

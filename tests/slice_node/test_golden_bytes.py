@@ -54,7 +54,7 @@ from shoal_slice_node.core.rows.log_row import LogRow
 from shoal_slice_node.core.rows.options_row import decode_options, encode_options
 from shoal_slice_node.core.rows.producer_row import ProducerRow
 from shoal_slice_node.core.rows.queue_row import Bucket
-from shoal_slice_node.core.rows.small_rows import AcksCut, PartitionRow, Promise
+from shoal_slice_node.core.rows.small_rows import AcksCut, InPart, PartitionRow, Promise
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.storage.journal_segment import batch_mark, encode_head, read_head, synced_lsn_of
 
@@ -273,6 +273,13 @@ ROWS = [
         lambda value: small_rows.encode_kept(*value),
         small_rows.decode_kept,
         "010000000000000003000000000000012c",
+    ),
+    Golden(
+        "local_totals in_part",
+        InPart(9, 2, 5),
+        small_rows.encode_in_part,
+        small_rows.decode_in_part,
+        "010000000000000009000000000000000200000005",
     ),
     Golden(
         "reclaim a",

@@ -223,7 +223,17 @@ SCAN_MEMBERS_PER_STEP: Final = 100
 """Cursors read for one key before the next key has its turn."""
 
 CURSOR_SCANS_MAX: Final = 16
-"""Keys searched for their lowest cursor at the same time, in turns."""
+"""Keys of one size that are searched for their lowest cursor at the same time, in turns."""
+
+SCAN_SIZES: Final = 6
+"""Sizes of keys, by their bindings, that take turns in this search: the largest is that of 32,768 and more."""
+
+SCAN_SIZES_BITS: Final = 3
+"""A key of one size has up to 8 times the bindings of the next smaller size."""
+
+SCANS_LINED_PER_TURN: Final = 200
+"""Keys that are lined up for this search in one turn, of those that were full, of those with many advances and of those
+that have waited: each costs about 3 us. More than a turn can search."""
 
 LOWEST_NOTED_MEMBERS_MIN: Final = 16
 """Keys with fewer bindings get no note of the lowest one: reading all of their bindings again costs as little."""
@@ -509,8 +519,12 @@ leases run keeps no other from its jobs. As each such queue counts as attached, 
 do."""
 
 LEAVING_LOOKS_MAX: Final = 50
-"""Consumers of a queue that are looked at to find whether sessions that ended have something out of it, for each chunk;
-if there are more, it may be so."""
+"""Consumers of a queue that are looked at, for each chunk, to find whether sessions that ended have something out of
+it; more only where even more is out, which would be looked at instead."""
+
+LEAVING_LOOKS_PER_STEP: Final = 10_000
+"""Looks at consumers and at what is out for the chunks of one record, or of one turn: 1 ms. The pump takes turns with
+the queues beyond."""
 
 LISTED_AT_ONCE_MAX: Final = 2_000
 """Parcels of a session that ended which are listed at once, where another one waits for what it had."""

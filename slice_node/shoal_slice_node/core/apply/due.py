@@ -116,13 +116,16 @@ def _count(state: State, full_name: bytes, chunks: int, chunk_bytes: int) -> Non
 
 
 def apply_due(state: State, payload: bytes) -> Work[None]:
-    """Applies a DUE record: does what its rows say, except where that is done already or is not due at the record's
-    time. So the record may be applied again to tables that hold a part of it: replay freezes between its steps."""
+    """Applies a DUE record: does what its rows say, except where that is not due at the record's time.
+
+    Replay may freeze between its steps. How far it was is saved with the tables (State.save_part): applied again to
+    them, it goes on behind that. So nothing is done twice, whatever its rows do to each other."""
     wall_ms = min(due_wall_ms(payload) or state.time_ms, state.time_ms)
     rows = decode_due(payload)
     looked_at = expired_rows_per_key(rows)
     step_bytes = step_rows = 0
-    for number, (row_key, _) in enumerate(rows):
+    for number in range(state.begin_rows(), len(rows)):
+        row_key = rows[number].row_key
         row = state.tables.due.get(row_key)
         if row is not None:
             if due_time(row_key) > state.time_ms:
@@ -137,7 +140,9 @@ def apply_due(state: State, payload: bytes) -> Work[None]:
                 step_bytes += delayed.chunk_bytes
         if number % APPLIED_PER_STEP == 0 or step_bytes >= DUE_BYTES_PER_STEP or step_rows >= EXPIRED_ROWS_PER_STEP:
             step_bytes = step_rows = 0
+            state.rows_done = number + 1
             yield
+    state.end_rows()
 
 
 def expired_rows_per_key(rows: Sequence[Due]) -> int:

@@ -110,6 +110,7 @@ class Effects:
         "events",
         "farewells",
         "forgotten_messages",
+        "full",
         "kept_bytes",
         "kept_messages",
         "letters",
@@ -150,6 +151,8 @@ class Effects:
         """A farewell became a letter to another slice."""
         # Keys with a log where a binding advanced or ended: their low may rise.
         self.advanced: list[bytes] = []
+        self.full: list[bytes] = []
+        """Keys that had no room for a publish: what is consumed of them is to be trimmed soon."""
         self.transients: list[tuple[bytes, int]] = []
         """Transient queues that were declared or bound, with the seconds that they stay without a session."""
         self.acks_skipped = False

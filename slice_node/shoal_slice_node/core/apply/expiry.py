@@ -1,9 +1,8 @@
 """Gives up messages whose time to live is over, from the beginning of a key's log, though nothing consumes it.
 
 A key with such messages has a mark in table `history`, and a row in table `due` at the time when its first message
-expires, or a little later: what a DUE record leaves of a key is due behind all that the record names, so it does
-nothing more if it is applied again. If the first message does not expire, those behind it wait for it: logs are trimmed
-from their low end only.
+expires, or a little later: what a DUE record leaves of a key is due behind all that the record names. If the first
+message does not expire, those behind it wait for it: logs are trimmed from their low end only.
 Not here: what consumers get (dispatch/filling); they are never given what is over, wherever it lies.
 """
 

@@ -69,6 +69,7 @@ def _with_room(state: State, full_name: bytes, row: bytes, key: KeyRow, measure:
     try:
         _check_capacity(state, full_name, key, measure)
     except ResourceExhausted:
+        state.effects.full.append(key.id)
         after = give_up_expired(state, full_name, key, EXPIRED_ROWS_AT_CAPACITY)
         if after == key:
             raise

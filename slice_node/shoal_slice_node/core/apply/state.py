@@ -24,14 +24,18 @@ from shoal_slice_node.core.rows.key_row import KeyRow, decode_key, encode_key
 from shoal_slice_node.core.rows.small_rows import (
     EPOCH,
     HINT,
+    IN_PART,
     LEFT_OUT_AT,
     NEXT_QUEUE,
     OWNED,
     RECLAIM_KEY,
     TIME,
+    InPart,
     PartitionRow,
+    decode_in_part,
     decode_owned,
     decode_partition,
+    encode_in_part,
     encode_owned,
     encode_partition,
 )
@@ -65,6 +69,8 @@ class State:
         self.refusals = Refusals()
         self.effects = Effects()
         self.lsn = 0
+        self.rows_done = 0
+        """How many rows of the DUE record that is being applied are done; 0: none is being applied."""
         self.epoch = int.from_bytes(tables.meta.get(EPOCH) or b"", "big")
         self.time_ms = int.from_bytes(tables.local_totals.get(TIME) or b"", "big")
         self.left_out = tables.meta.get(LEFT_OUT_AT) is not None
@@ -201,6 +207,28 @@ class State:
         self.counters.add(effects.counters)
         self.kept.messages += effects.kept_messages
         self.kept.body_bytes += effects.kept_bytes
+
+    def begin_rows(self) -> int:
+        """Begins a DUE record. Returns how many of its rows the tables hold already."""
+        row = self.tables.local_totals.get(IN_PART)
+        found = None if row is None else decode_in_part(row)
+        is_this = found is not None and (found.lsn, found.epoch) == (self.lsn, self.epoch)
+        self.rows_done = found.rows if found is not None and is_this else 0
+        return self.rows_done
+
+    def end_rows(self) -> None:
+        """Notes that the tables hold all of a DUE record."""
+        self.rows_done = 0
+        if self.tables.local_totals.get(IN_PART) is not None:
+            self.tables.local_totals.delete(IN_PART)
+
+    def save_part(self) -> None:
+        """Writes what is to be known of a record of which the tables hold a part, and adds that to the totals. Must be
+        called before the tables are frozen within a record."""
+        if self.rows_done:
+            self.tables.local_totals.put(IN_PART, encode_in_part(InPart(self.lsn, self.epoch, self.rows_done)))
+        self.add_totals(self.effects)
+        self.effects.clear_totals()
 
     def save_local(self) -> None:
         """Writes the node's own rows that a checkpoint needs. Must be called before each freeze of the tables."""

@@ -3,14 +3,13 @@
 A scan of a key costs one row for each binding. So it is made after as many advances of cursors as the key has bindings,
 or after TRIM_DELAY_MS. It also finds the binding with the lowest cursor: while this cursor stays, later scans cost one
 row. A turn is O(rows it reads), however many keys wait; nothing is kept for keys at rest, and nothing is rebuilt after
-a start.
+a start. Which key is scanned next: scan_lines.py.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
 from shoal_contract.options import PLAIN
 from shoal_slice_node.core.apply.cursors import cursor_of_ended, cursor_of_live
@@ -18,33 +17,18 @@ from shoal_slice_node.core.apply.key_options import history_floor
 from shoal_slice_node.core.apply.lookups import row_start
 from shoal_slice_node.core.apply.records import Trim
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.background.scan_lines import CursorScan, ScanLines
 from shoal_slice_node.core.limits import (
-    CURSOR_SCANS_MAX,
     HISTORY_ROWS_PER_LOOK,
     LOWEST_NOTED_MAX,
     LOWEST_NOTED_MEMBERS_MIN,
     SCAN_MEMBERS_PER_STEP,
     SCAN_MEMBERS_PER_TURN,
+    SCANS_LINED_PER_TURN,
     TRIM_DELAY_MS,
 )
 from shoal_slice_node.core.rows.key_row import KeyRow
 from shoal_slice_node.core.rows.small_rows import RECLAIM_ENDED
-
-
-@dataclass(slots=True)
-class _CursorScan:
-    """Searches a key's lowest cursor in steps: live bindings, then ended ones, so that a binding which ends meanwhile
-    is seen. `after`: members up to here are counted. `holder`: the queue with the lowest cursor; b"": none is below
-    the head, and `lowest` is the head. `low`: the key's, when the search began."""
-
-    looked_at_lsn: int
-    lowest: int
-    low: int
-    holder: bytes = b""
-    holder_ended: bool = False
-    after: bytes = b""
-    ended: bool = False
-    members: int = 0
 
 
 class Trimmer:
@@ -60,7 +44,10 @@ class Trimmer:
         """(key, since), ascending; stale where `_advances` says otherwise."""
         self._touched: dict[bytes, None] = {}
         """Keys with advances that were not yet compared with their number of bindings."""
-        self._scans: OrderedDict[bytes, _CursorScan] = OrderedDict()
+        self._full: OrderedDict[bytes, None] = OrderedDict()
+        """Keys that had no room for a publish since the last turn, or that it did not come to."""
+        self._lines = ScanLines()
+        """What is lined up stays in `_advances` until its scan begins."""
         self._lowest: OrderedDict[bytes, tuple[bytes, bool]] = OrderedDict()
         """The binding that was lowest at a key's last scan: (queue id, whether it had ended). In the order of the
         scans."""
@@ -83,68 +70,88 @@ class Trimmer:
                 advances[key_id] = (found[0] + 1, found[1])
             touched[key_id] = None
 
+    def full(self, key_ids: Sequence[bytes], now_ms: int) -> None:
+        """Notes keys that had no room for a publish: what is consumed of them is to go soon."""
+        self._full.update(dict.fromkeys(key_ids))
+        self.advanced(key_ids, now_ms)  # A leader that began lately may not know what was acked before.
+
     @property
     def noted(self) -> list[bytes]:
         """Returns the keys with cursors that advanced, and those that are scanned now."""
-        return [*self._scans, *self._advances]
+        return [*self._lines.scanned, *self._advances]
 
     @property
     def pending(self) -> bool:
-        return bool(self._advances or self._scans)
+        return bool(self._advances or self._lines)
 
     def turn(self, now_ms: int) -> list[Trim]:
-        """Returns the trims found by reading about SCAN_MEMBERS_PER_TURN rows. Several scans take turns, so that the
-        scan of a large key does not hold up the others."""
+        """Returns the trims found by reading about SCAN_MEMBERS_PER_TURN rows. Keys take turns, see ScanLines."""
+        self._line_up(now_ms)
         budget = SCAN_MEMBERS_PER_TURN
-        due = self._due(now_ms)
         trims: list[Trim] = []
-        while budget > 0:
-            if len(self._scans) < CURSOR_SCANS_MAX and (key_id := next(due, None)) is not None:
-                budget -= self._start(key_id)
-            elif self._scans:
-                key_id, scan = self._scans.popitem(last=False)
-                budget -= self._step(key_id, scan, trims)
-            else:
-                break
+        while budget > 0 and (line := self._lines.next_line()) is not None:
+            left = min(budget, SCAN_MEMBERS_PER_STEP)
+            budget -= left
+            while left > 0 and line:
+                key_id, scan = self._lines.take(line)
+                if scan is None:
+                    scan, cost = self._start(key_id)
+                else:
+                    scan, cost = self._step(key_id, scan, trims, left)
+                left -= cost
+                if scan is not None:
+                    self._lines.put_back(line, key_id, scan)
+            budget += left
         return trims
 
-    def _due(self, now_ms: int) -> Iterator[bytes]:
-        """Yields the keys to scan. A scan may miss what advances while it is under way: another scan follows."""
-        for _ in range(min(len(self._touched), SCAN_MEMBERS_PER_TURN)):
+    def _line_up(self, now_ms: int) -> None:
+        """Lines up keys to scan. A scan may miss what advances while it is under way: another scan follows."""
+        for _ in range(min(len(self._full), SCANS_LINED_PER_TURN)):
+            key_id, _none = self._full.popitem(last=False)
+            if key_id in self._lines:
+                self._lines.hurry(key_id)
+            elif key_id in self._advances:
+                self._lines.add(key_id, self._members(key_id), urgent=True)
+        for _ in range(min(len(self._touched), SCANS_LINED_PER_TURN)):
             key_id, _none = self._touched.popitem()
             found = self._advances.get(key_id)
-            if found is None or key_id in self._scans:
+            if found is None or key_id in self._lines:
                 continue
-            if found[0] >= self._state.tables.binding.count(key_id):
-                yield key_id
-        while self._waiting and now_ms - self._waiting[0][1] >= TRIM_DELAY_MS:
+            bindings = self._state.tables.binding.count(key_id)
+            if found[0] >= bindings:
+                self._lines.add(key_id, bindings + self._state.tables.ended.count(key_id), urgent=False)
+        for _ in range(SCANS_LINED_PER_TURN):
+            if not self._waiting or now_ms - self._waiting[0][1] < TRIM_DELAY_MS:
+                return
             key_id, since = self._waiting.popleft()
             count, first = self._advances.get(key_id, (0, -1))
             if first != since:
                 continue
-            if key_id in self._scans:
+            if self._lines.is_scanned(key_id):
                 self._advances[key_id] = (count, now_ms)
                 self._waiting.append((key_id, now_ms))
-            else:
-                yield key_id
+            elif key_id not in self._lines:
+                self._lines.add(key_id, self._members(key_id), urgent=False)
 
-    def _start(self, key_id: bytes) -> int:
-        """Starts a scan, if one is needed. Returns about how many rows this read."""
+    def _members(self, key_id: bytes) -> int:
+        return self._state.tables.binding.count(key_id) + self._state.tables.ended.count(key_id)
+
+    def _start(self, key_id: bytes) -> tuple[CursorScan | None, int]:
+        """Starts a scan, if one is needed. Returns it, and about how many rows this read."""
         del self._advances[key_id]
         found = self._state.key_by_id(key_id)
         if found is None:
             self._lowest.pop(key_id, None)
-            return 1
+            return None, 1
         key = found[1]
         tables = self._state.tables
         if key.low == key.head and tables.binding.count(key_id) and not tables.ended.count(key_id):
-            return 1
+            return None, 1
         if self._is_held(key):
-            return 2
+            return None, 2
         if key.options.keeps_history and self._history_low(key) <= key.low:
-            return HISTORY_ROWS_PER_LOOK
-        self._scans[key_id] = _CursorScan(self._state.lsn, key.head, key.low)
-        return 1
+            return None, HISTORY_ROWS_PER_LOOK
+        return CursorScan(self._state.lsn, key.head, key.low), 1
 
     def _history_low(self, key: KeyRow) -> int:
         """Returns how far the key's history may be trimmed, as far as is known now."""
@@ -159,11 +166,13 @@ class Trimmer:
         cursor = read(self._state.tables, queue_id, key.id, key.low)
         return cursor is not None and row_start(self._state.tables, key, cursor) <= key.low
 
-    def _step(self, key_id: bytes, scan: _CursorScan, trims: list[Trim]) -> int:
-        """Reads some members; returns how many, at least 1."""
+    def _step(
+        self, key_id: bytes, scan: CursorScan, trims: list[Trim], members_max: int
+    ) -> tuple[CursorScan | None, int]:
+        """Reads some members. Returns the scan, None if it is over, and about how many rows this read, at least 1."""
         tables = self._state.tables
         table, read = (tables.ended, cursor_of_ended) if scan.ended else (tables.binding, cursor_of_live)
-        members = table.members(key_id, scan.after, SCAN_MEMBERS_PER_STEP)
+        members = table.members(key_id, scan.after, members_max)
         for queue_id in members:
             cursor = read(tables, queue_id, key_id, scan.low)
             if cursor is None and scan.ended:
@@ -174,17 +183,16 @@ class Trimmer:
             elif cursor < scan.lowest:
                 scan.lowest, scan.holder, scan.holder_ended = cursor, queue_id, scan.ended
         scan.members += len(members)
-        if len(members) == SCAN_MEMBERS_PER_STEP:
+        if len(members) == members_max:
             scan.after = members[-1]
         elif not scan.ended:
             scan.ended, scan.after = True, b""
         else:
             self._finish(key_id, scan, trims)
-            return len(members) + 1
-        self._scans[key_id] = scan
-        return len(members) + 1
+            return None, len(members) + 1
+        return scan, len(members) + 1
 
-    def _finish(self, key_id: bytes, scan: _CursorScan, trims: list[Trim]) -> None:
+    def _finish(self, key_id: bytes, scan: CursorScan, trims: list[Trim]) -> None:
         self._lowest.pop(key_id, None)
         found = self._state.key_by_id(key_id)
         if found is None:

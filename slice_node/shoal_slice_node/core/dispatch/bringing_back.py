@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 class Back(NamedTuple):
     """Says what came back. `attachments`: whose. `is_all`: nothing else of those that were asked for is out. `cost`: 1
-    for each stretch, and what was listed of their sessions' parcels."""
+    for each stretch, and what was looked at and listed for it."""
 
     attachments: list[Attachment]
     is_all: bool
@@ -67,8 +67,9 @@ def _give_again(
 def bring_back(registry: Registry, stream: Stream) -> Back:
     """Takes back what is out of a stream with any that left, or whose sessions ended, before something behind it is
     given. Not `is_all`: it is more than a step may do; to go on, it must be asked again."""
-    if not registry.leaving.loses(stream.feed):
-        return Back([], True, 0)
+    loses, looks = registry.leaving.loses(stream)
+    if not loses:
+        return Back([], True, looks // LOOKED_AT_PER_COST)
     left = {entry.attachment for entry in stream.out if not entry.attachment.attached}
     parcels = LISTED_AT_ONCE_MAX
     for attachment in left:

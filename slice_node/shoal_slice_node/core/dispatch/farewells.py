@@ -1,8 +1,8 @@
 """Finds the farewells to be said: those of queues that nothing has consumed for so long as each says.
 
 The time of a queue begins when the last session leaves it, or when its farewell is set while nothing consumes it; a new
-leader begins all times anew. A session that comes before the record is written ends the time. One that comes later
-finds the farewell said.
+leader begins all times anew. A session that comes before the record is written ends the time, also if it has left by
+then. One that comes later finds the farewell said.
 
 Letters are farewells that were said, for keys of other slices. They lie in table `farewell` until their copies are
 where they belong: the courier asks for them one by one, and a record takes away what it has brought there. On the
@@ -92,15 +92,16 @@ class Farewells:
         return self._proposed
 
     def to_say(self, queues: list[bytes]) -> list[Farewell]:
-        """Returns what the record is to say, when it is written: nothing of queues that are consumed by now. Their time
-        begins when they are left."""
+        """Returns what the record is to say, when it is written: nothing of queues that are consumed by now, whose time
+        begins when they are left, and of those whose time began anew since they were found."""
         tables = self._state.tables
         found: list[Farewell] = []
         for queue_id in queues:
             row_key = queue_key(queue_id)
             row, queue = tables.farewell.get(row_key), tables.queue.get(queue_id)
-            if row is not None and queue is not None and not self._is_consumed(queue_id):
-                found.append(Farewell(row_key, name_of(queue), decode_farewell(row).key))
+            if row is None or queue is None or self._is_consumed(queue_id) or self._clock.began_anew(queue_id):
+                continue
+            found.append(Farewell(row_key, name_of(queue), decode_farewell(row).key))
         return found
 
     def refused(self) -> None:

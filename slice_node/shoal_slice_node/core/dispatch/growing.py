@@ -25,6 +25,7 @@ from shoal_slice_node.core.limits import (
     GROWTH_BYTES,
     GROWTHS_WAITING_BYTES_MAX,
     HANDLE_BYTES,
+    LEAVING_LOOKS_PER_STEP,
     LIVE_WAITING_BYTES_MAX,
 )
 
@@ -52,10 +53,13 @@ class Growing:
         self.spreads: OrderedDict[bytes, _Spread] = OrderedDict()
         self._waiting_bytes = 0
         self._left = 0
+        self._looks_left = 0
+        """At consumers, and at what is out, to find what comes back. Beyond, the pump looks in its turns."""
 
     def begin_record(self) -> None:
         """Begins a record: its chunks may be given to GIVEN_AT_ONCE_MAX streams at once."""
         self._left = GIVEN_AT_ONCE_MAX
+        self._looks_left = LEAVING_LOOKS_PER_STEP
 
     def grown(self, grown: Grown) -> None:
         streams = self._registry.by_key.get(grown.key_id)
@@ -101,6 +105,7 @@ class Growing:
 
     def turn(self, streams_max: int) -> None:
         """Goes on with up to `streams_max` streams of the key that waited longest."""
+        self._looks_left = LEAVING_LOOKS_PER_STEP
         key_id, spread = self.spreads.popitem(last=False)
         if spread.remaining is None and not self._begin(key_id, spread):
             return
@@ -142,6 +147,17 @@ class Growing:
                 stream.feed.set_lagging(stream)
                 self._registry.wake(stream.feed)
 
+    def _is_held_back(self, stream: Stream) -> bool:
+        """Returns whether something of a stream comes back first, or may, where no more is to be looked at."""
+        if self._looks_left <= 0:
+            return True
+        loses, looks = self._registry.leaving.loses(stream)
+        self._looks_left -= looks
+        if not loses:
+            return False
+        self._looks_left -= len(stream.out)
+        return stream.comes_back
+
     def _give(self, grown: Grown, streams: Iterable[Stream]) -> None:
         """Gives a chunk to streams.
 
@@ -160,7 +176,7 @@ class Growing:
             if stream.lagging or stream.next != first:
                 continue
             feed = stream.feed
-            if leaving and leaving.loses(feed) and stream.comes_back:
+            if leaving and stream.out and self._is_held_back(stream):
                 feed.set_lagging(stream)
                 registry.wake(feed)  # The pump gives it behind what comes back.
                 continue

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.limits import LEAVING_LOOKS_MAX
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.sessions import Session
+    from shoal_slice_node.core.dispatch.streams import Stream
 
 
 class Leaving:
@@ -22,18 +22,21 @@ class Leaving:
         """Returns whether something comes back in turns."""
         return bool(self._feeds or self._sessions)
 
-    def loses(self, feed: Feed) -> bool:
-        """Returns whether some that left a feed, or sessions that ended, may have something out of it."""
-        sessions = self._sessions
+    def loses(self, stream: Stream) -> tuple[bool, int]:
+        """Returns whether some that left a stream's feed, or sessions that ended, may have something out of it; and how
+        many consumers were looked at for that: none, if to look at what is out of the stream costs less."""
+        feed, sessions = stream.feed, self._sessions
         if feed.leaving or not sessions:
-            return feed.leaving
-        for some in (feed.attachments, feed.pullers):
+            return feed.leaving, 0
+        both = (feed.attachments, feed.pullers)
+        looks = sum(min(len(sessions), len(some)) for some in both)
+        if looks > max(LEAVING_LOOKS_MAX, len(stream.out)):
+            return True, 0
+        for some in both:
             few = sessions if len(sessions) < len(some) else some
-            if len(few) > LEAVING_LOOKS_MAX:
-                return True  # To look at what is out costs less.
             if any(number in sessions and number in some and some[number].messages for number in few):
-                return True
-        return False
+                return True, looks
+        return False, looks
 
     def session_ends(self, session: Session) -> None:
         """Notes that what a session has out comes back from now on."""

@@ -95,6 +95,10 @@ class LeftClock:
         if queue_id in self._ends:
             self._ends[queue_id] = 0
 
+    def began_anew(self, queue_id: bytes) -> bool:
+        """Returns whether a queue's time began anew since the last turn: what that turn found is not so any more."""
+        return queue_id in self._fresh
+
     def end_ms(self, queue_id: bytes, seconds: int, now_ms: int) -> int:
         """Returns when a queue ends that nothing consumes, at the earliest: its own time, or that of all with which it
         shares one. A queue that was left since the last turn begins its time with the next one."""

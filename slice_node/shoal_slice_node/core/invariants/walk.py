@@ -22,6 +22,7 @@ from shoal_slice_node.core.rows.producer_row import answer_key, decode_producer
 from shoal_slice_node.core.rows.small_rows import (
     ACKS_CUT,
     HINT,
+    IN_PART,
     KEPT,
     OWNED,
     RECLAIM_QUEUE,
@@ -97,7 +98,7 @@ def _check_meta(tables: Tables) -> Iterator[Problem]:
 def _check_local(tables: Tables) -> Iterator[Problem]:
     """Checks the form of the node's own rows. What they say is checked with the keys."""
     for row_key, _ in tables.local_totals.scan():
-        if row_key not in (KEPT, TIME):
+        if row_key not in (KEPT, TIME, IN_PART):
             yield Problem("local_totals", repr(row_key), "of no known name")
     for key_id, row in tables.local_hints.scan():
         if len(key_id) != ID_BYTES or row != HINT:

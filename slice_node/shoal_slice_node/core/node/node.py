@@ -174,3 +174,5 @@ class Node:
             self.reclaims.note(effects.reclaim)
         if effects.advanced:
             self.trimmer.advanced(effects.advanced, self.maintenance.now_ms)
+        if effects.full:
+            self.trimmer.full(effects.full, self.maintenance.now_ms)

@@ -67,16 +67,15 @@ class Replica:
 
     @staticmethod
     def may_stop_within(record: Record) -> bool:
-        """Returns whether tables that hold a part of the record may be saved: it is then applied once more to them,
-        and what is done already is left as it is. Only a DUE record may change more bytes than it has."""
+        """Returns whether tables that hold a part of the record may be saved: applied again to them, it goes on behind
+        that part. Only a DUE record may change more bytes than it has."""
         return record.kind == Kind.DUE
 
     def save_part(self) -> int:
-        """Adds to the totals what a record has done that is applied in part. Returns the LSN that the tables have: that
-        of the record before."""
+        """Saves how far a record is that is applied in part, and adds to the totals what it has done. Returns the LSN
+        that the tables have: that of the record before."""
         state = self._engine.state
-        state.add_totals(state.effects)
-        state.effects.clear_totals()
+        state.save_part()
         return state.lsn - 1
 
     def _note(self, key_ids: Iterable[bytes]) -> None:

@@ -19,6 +19,8 @@ reclaim     by letter, which is the form
                                    ended binding of whose backlog the key may keep nothing)
 local_totals   "kept"          ->  form u8: 1 | messages u64 | body bytes u64, of all logs: as of the checkpoint
                "time"          ->  time_ms u64 of the newest record: as of the checkpoint
+               "in_part"       ->  form u8: 1 | LSN u64 | epoch u64 | rows u32: of this DUE record the tables hold what
+                                   its first rows do, and nothing of the others; the checkpoint is of the LSN before
 local_hints    key id          ->  form u8: 1. The key may have nothing left; whether it has is looked up
 """
 
@@ -34,6 +36,7 @@ NEXT_QUEUE = b"next_queue"
 OWNED = b"owned"
 KEPT = b"kept"
 TIME = b"time"
+IN_PART = b"in_part"
 EPOCH = b"epoch"
 ACKS_CUT_FORGOTTEN = b"acks_cut"
 LEFT_OUT_AT = b"left_out"
@@ -48,8 +51,10 @@ HINT = b"\x01"
 
 PARTITION_FORM: Final = 1
 KEPT_FORM: Final = 1
+IN_PART_FORM: Final = 1
 _PARTITION = Struct(">BQQ")
 _KEPT = Struct(">BQQ")
+_IN_PART = Struct(">BQQI")
 _ACKS_CUT_KEY = Struct(">sQI")
 _ACKS_CUT = Struct(">16sQ")
 _TRIMS_HELD = Struct(">QQQQ")
@@ -58,6 +63,14 @@ _TRIMS_HELD = Struct(">QQQQ")
 class PartitionRow(NamedTuple):
     next_number: int
     floor: int
+
+
+class InPart(NamedTuple):
+    """Says how many rows of a DUE record are done: the tables were saved before the others were."""
+
+    lsn: int
+    epoch: int
+    rows: int
 
 
 class AcksCut(NamedTuple):
@@ -109,6 +122,15 @@ def decode_kept(row: bytes) -> tuple[int, int]:
     check_form("local_totals", row, KEPT_FORM, _KEPT.size)
     _, messages, body_bytes = _KEPT.unpack(row)
     return messages, body_bytes
+
+
+def encode_in_part(row: InPart) -> bytes:
+    return _IN_PART.pack(IN_PART_FORM, *row)
+
+
+def decode_in_part(row: bytes) -> InPart:
+    check_form("local_totals", row, IN_PART_FORM, _IN_PART.size)
+    return InPart(*_IN_PART.unpack(row)[1:])
 
 
 def idle_producer(producer: bytes, time_ms: int) -> bytes:

@@ -37,6 +37,7 @@ def try_atomic(state: State, checked: Checked, time_ms: int) -> Work[wire.Outcom
         try:
             yield from VERBS[field].apply(change, getattr(step, field))
         except FirstRefusal as refusal:
+            state.effects.full += tried.effects.full
             outcome = wire.Outcome(steps=[wire.StepOutcome() for _ in range(number + 1)])
             first = outcome.steps[number].refusals.add(request=refusal.number)
             _named(refusal.error, f"step {number} ({field}), request {refusal.number}").write(first.error)

@@ -1,0 +1,124 @@
+"""Says which key is searched next for its lowest cursor: keys wait in lines, which take turns.
+
+A search costs a row for each binding. So keys of one size stand in one line: those with many bindings hold up others
+with as many, and no key that needs a few rows only. A key that had just no room for a publish stands in a line of
+its own kind: what is consumed of it goes soon, however many others wait. Not here: the search (trimmer.py).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+from shoal_slice_node.core.limits import CURSOR_SCANS_MAX, SCAN_SIZES, SCAN_SIZES_BITS
+
+
+@dataclass(slots=True)
+class CursorScan:
+    """Searches a key's lowest cursor in steps: live bindings, then ended ones, so that a binding which ends meanwhile
+    is seen. `after`: members up to here are counted. `holder`: the queue with the lowest cursor; b"": none is below
+    the head, and `lowest` is the head. `low`: the key's, when the search began."""
+
+    looked_at_lsn: int
+    lowest: int
+    low: int
+    holder: bytes = b""
+    holder_ended: bool = False
+    after: bytes = b""
+    ended: bool = False
+    members: int = 0
+
+
+class ScanLine:
+    """Keeps keys of one size: those that wait, in the order in which they came, and those that are searched, in turn.
+    `urgent`: they had no room for a publish."""
+
+    __slots__ = ("scans", "size", "urgent", "waiting")
+
+    def __init__(self, size: int, urgent: bool) -> None:
+        self.size = size
+        self.urgent = urgent
+        self.waiting: OrderedDict[bytes, None] = OrderedDict()
+        self.scans: OrderedDict[bytes, CursorScan] = OrderedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self.waiting or self.scans)
+
+
+class ScanLines:
+    """Keeps the lines. A key stands in one of them at most."""
+
+    def __init__(self) -> None:
+        self._lines = [ScanLine(size, urgent) for urgent in (False, True) for size in range(SCAN_SIZES)]
+        self._line_of: dict[bytes, ScanLine] = {}
+        self._next = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._line_of)
+
+    def __contains__(self, key_id: bytes) -> bool:
+        return key_id in self._line_of
+
+    @property
+    def scanned(self) -> list[bytes]:
+        """Returns the keys that are searched now."""
+        return [key_id for line in self._lines for key_id in line.scans]
+
+    def is_scanned(self, key_id: bytes) -> bool:
+        line = self._line_of.get(key_id)
+        return line is not None and key_id in line.scans
+
+    def add(self, key_id: bytes, members: int, urgent: bool) -> None:
+        """Lines up a key that stands in no line."""
+        assert key_id not in self._line_of
+        line = self._line(_size_of(members), urgent)
+        line.waiting[key_id] = None
+        self._line_of[key_id] = line
+
+    def hurry(self, key_id: bytes) -> None:
+        """Moves a key that stands in a line to the line of those that had no room for a publish."""
+        line = self._line_of[key_id]
+        if line.urgent:
+            return
+        to = self._line_of[key_id] = self._line(line.size, True)
+        scan = line.scans.pop(key_id, None)
+        if scan is not None:
+            to.scans[key_id] = scan
+        else:
+            del line.waiting[key_id]
+            to.waiting[key_id] = None
+
+    def next_line(self) -> ScanLine | None:
+        """Returns the line whose turn it is, of those with keys; None: there is none."""
+        if not self._line_of:
+            return None
+        lines = self._lines
+        while not lines[self._next]:
+            self._next = (self._next + 1) % len(lines)
+        line = lines[self._next]
+        self._next = (self._next + 1) % len(lines)
+        return line
+
+    def take(self, line: ScanLine) -> tuple[bytes, CursorScan | None]:
+        """Takes the next key out of a line; without a scan its search has not begun. `put_back` returns it."""
+        if line.waiting and len(line.scans) < CURSOR_SCANS_MAX:
+            key_id, _ = line.waiting.popitem(last=False)
+            del self._line_of[key_id]
+            return key_id, None
+        key_id, scan = line.scans.popitem(last=False)
+        del self._line_of[key_id]
+        return key_id, scan
+
+    def put_back(self, line: ScanLine, key_id: bytes, scan: CursorScan) -> None:
+        """Notes that a key's search goes on. One that turns out larger goes on among the larger ones."""
+        to = self._line(max(line.size, _size_of(scan.members)), line.urgent)
+        to.scans[key_id] = scan
+        self._line_of[key_id] = to
+
+    def _line(self, size: int, urgent: bool) -> ScanLine:
+        return self._lines[size + SCAN_SIZES * urgent]
+
+
+def _size_of(members: int) -> int:
+    """Returns the number of a key's size: each is 8 times the one before."""
+    return min(max(0, members.bit_length() - 1) // SCAN_SIZES_BITS, SCAN_SIZES - 1)
