@@ -26,6 +26,9 @@ FORM_COUNTS: Final = 2
 _HEADER = Struct(">BQQQ")
 _HEADER_COUNTS = Struct(">BQQQI")
 _COUNT = Struct(">QQI")
+_COUNT_OF_DONE = Struct(">I")
+_OFFSET = Struct(">Q")
+_RANGE = Struct(">QQ")
 _RANGE_BYTES = 16
 
 
@@ -103,6 +106,46 @@ def cursor_and_end(row: bytes) -> tuple[int, int]:
     _places(row)
     _, _, cursor, end = _HEADER.unpack_from(row)
     return cursor, end
+
+
+def done_end_of(row: bytes, offset: int) -> int:
+    """Returns the end of the done range that holds `offset`, else `offset`, as Ranges.end_of does: by a search in the
+    row, which takes a few microseconds where decoding thousands of ranges takes hundreds."""
+    begin, end = _places(row)
+    low, high = 0, (end - begin) // _RANGE_BYTES
+    while low < high:  # Every range below `low` begins at or below the offset, none from `high` on.
+        middle = (low + high) // 2
+        if _offset_at(row, begin + _RANGE_BYTES * middle) <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    return max(offset, _offset_at(row, begin + _RANGE_BYTES * low - 8)) if low else offset
+
+
+def _offset_at(row: bytes, position: int) -> int:
+    found: int = _OFFSET.unpack_from(row, position)[0]
+    return found
+
+
+def with_places(row: bytes, start: int, cursor: int, end: int) -> bytes:
+    """Returns a row as it is, but for where its binding starts, stands and ends."""
+    _places(row)
+    return _HEADER.pack(row[0], start, cursor, end) + row[_HEADER.size :]
+
+
+def with_last_done(row: bytes, first: int, to: int) -> bytes | None:
+    """Returns a row with one more done range, `first` <= offset < `to`, above all others; an empty one changes nothing.
+    None: it does not lie above them, or touches one."""
+    begin, end = _places(row)
+    last = _offset_at(row, end - 8) if end > begin else 0
+    if last > first or (last == first < to):
+        return None
+    if first == to:
+        return row
+    head = row[: _HEADER.size]
+    if row[0] == FORM_COUNTS:
+        head += _COUNT_OF_DONE.pack((end - begin) // _RANGE_BYTES + 1)
+    return b"".join((head, row[begin:end], _RANGE.pack(first, to), row[end:]))
 
 
 def decode_detail(row: bytes) -> Detail:
