@@ -5,6 +5,8 @@ from __future__ import annotations
 import hypothesis.strategies as st
 from hypothesis import given
 
+from shoal_slice_node.core.apply.acks import advance
+from shoal_slice_node.core.apply.records import Acked
 from shoal_slice_node.core.delivery_counts import Counted, DeliveryCounts
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.detail_row import (
@@ -12,6 +14,7 @@ from shoal_slice_node.core.rows.detail_row import (
     decode_detail,
     done_end_of,
     encode_detail,
+    with_acked,
     with_last_done,
     with_places,
 )
@@ -47,3 +50,15 @@ def test_a_done_range_above_all_others_is_added_to_the_row(detail: Detail, first
         done = Ranges([*detail.done.pairs(), (first, first + messages)])
         assert decode_detail(added).done == done
         assert added == encode_detail(Detail(detail.start, detail.cursor, detail.end, done, detail.counts))
+
+
+@given(details(), pairs)
+def test_acks_are_taken_into_the_row(detail: Detail, acked: list[tuple[int, int]]) -> None:
+    detail.done.cut_below(detail.done.end_of(detail.cursor) + 1)
+    detail.cursor = detail.done.end_of(detail.cursor)
+    acked = [(first, to) for first, to in acked if first < to]
+    changed = with_acked(encode_detail(detail), acked)
+    assert (changed is None) == bool(detail.counts)
+    if changed is not None:
+        advance(detail, [Acked(b"queue", b"key", first, to) for first, to in acked])
+        assert changed == encode_detail(detail)

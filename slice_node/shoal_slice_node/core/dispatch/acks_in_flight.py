@@ -20,7 +20,8 @@ from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.unsent import UnsentLists, withdraw_unsent
-from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
+from shoal_slice_node.core.limits import DONE_RANGES_COPIED_PER_COST, DONE_RANGES_PER_COST
+from shoal_slice_node.core.rows.detail_row import acked_by_search
 
 
 class NackTerms(NamedTuple):
@@ -209,6 +210,8 @@ class AcksInFlight:
         elif self._is_finished(stream):  # An earlier record took these acks too.
             self._registry.remove_stream(stream)
         ranges = len(stream.done) if stream.done is not None else 0
+        if not feed.max_deliveries and acked_by_search(len(pairs), ranges):
+            return 1 + len(pairs) * (1 + ranges // DONE_RANGES_COPIED_PER_COST)
         return 1 + len(pairs) + ranges // DONE_RANGES_PER_COST
 
     def applied(self, batch: AckBatch) -> None:

@@ -10,11 +10,13 @@ counts of deliveries.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from struct import Struct, unpack_from
 from typing import Final
 
 from shoal_slice_node.core.delivery_counts import Counted, DeliveryCounts
+from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.forms import unknown_form
 
@@ -101,30 +103,75 @@ def count_done_offsets(row: bytes) -> int:
     return sum(flat[1::2]) - sum(flat[::2])
 
 
-def cursor_and_end(row: bytes) -> tuple[int, int]:
-    """Returns a row's cursor and end, without a look at the ranges. The end of a live binding is 0."""
+def places_of(row: bytes) -> tuple[int, int, int]:
+    """Returns a row's start, cursor and end, without a look at the ranges. The end of a live binding is 0."""
     _places(row)
-    _, _, cursor, end = _HEADER.unpack_from(row)
-    return cursor, end
+    _, start, cursor, end = _HEADER.unpack_from(row)
+    return start, cursor, end
+
+
+def cursor_and_end(row: bytes) -> tuple[int, int]:
+    """Returns a row's cursor and end, as `places_of` does."""
+    return places_of(row)[1:]
+
+
+def _ranges_up_to(row: bytes, begin: int, end: int, offset: int) -> int:
+    """Returns how many of a row's done ranges have an offset of at most `offset` at their place in `begin`: their first
+    one, or, 8 bytes later, their `to`. Both ascend. `end`: where the ranges end."""
+    low, high = 0, (end - begin + 8) // _RANGE_BYTES
+    while low < high:
+        middle = (low + high) // 2
+        if _offset_at(row, begin + _RANGE_BYTES * middle) <= offset:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _offset_at(row: bytes, position: int) -> int:
+    found: int = _OFFSET.unpack_from(row, position)[0]
+    return found
 
 
 def done_end_of(row: bytes, offset: int) -> int:
     """Returns the end of the done range that holds `offset`, else `offset`, as Ranges.end_of does: by a search in the
     row, which takes a few microseconds where decoding thousands of ranges takes hundreds."""
     begin, end = _places(row)
-    low, high = 0, (end - begin) // _RANGE_BYTES
-    while low < high:  # Every range below `low` begins at or below the offset, none from `high` on.
-        middle = (low + high) // 2
-        if _offset_at(row, begin + _RANGE_BYTES * middle) <= offset:
-            low = middle + 1
-        else:
-            high = middle
-    return max(offset, _offset_at(row, begin + _RANGE_BYTES * low - 8)) if low else offset
+    return _end_of(row, begin, end, offset)
 
 
-def _offset_at(row: bytes, position: int) -> int:
-    found: int = _OFFSET.unpack_from(row, position)[0]
-    return found
+def _end_of(row: bytes, begin: int, end: int, offset: int) -> int:
+    count = _ranges_up_to(row, begin, end, offset)
+    return max(offset, _offset_at(row, begin + _RANGE_BYTES * count - 8)) if count else offset
+
+
+def acked_by_search(acks: int, ranges: int) -> bool:
+    """Returns whether so many acks of a row with so many ranges cost less where each is found by a search."""
+    return acks <= ranges // DONE_RANGES_PER_COST
+
+
+def with_acked(row: bytes, acked: Iterable[tuple[int, int]]) -> bytes | None:
+    """Returns a row in which these offsets, first <= offset < to, are done too. None: it has counts of deliveries. For
+    few acks of a row with many ranges: each is found by a search, and copies the row."""
+    begin, end = _places(row)
+    if row[0] != FORM:
+        return None
+    _, start, cursor, ends = _HEADER.unpack_from(row)
+    for first, to in acked:
+        if first <= cursor:
+            cursor = max(cursor, to)
+        elif first < to:
+            left = _ranges_up_to(row, begin + 8, end, first - 1)
+            right = _ranges_up_to(row, begin, end, to)
+            if left < right:  # It touches these: they become one.
+                first = min(first, _offset_at(row, begin + _RANGE_BYTES * left))
+                to = max(to, _offset_at(row, begin + _RANGE_BYTES * right - 8))
+            places = begin + _RANGE_BYTES * left, begin + _RANGE_BYTES * right
+            row = b"".join((row[: places[0]], _RANGE.pack(first, to), row[places[1] :]))
+            end = len(row)
+    cursor = _end_of(row, begin, end, cursor)
+    below = _ranges_up_to(row, begin + 8, end, cursor)
+    return _HEADER.pack(FORM, start, cursor, ends) + row[begin + _RANGE_BYTES * below :]
 
 
 def with_places(row: bytes, start: int, cursor: int, end: int) -> bytes:

@@ -58,9 +58,9 @@ class _Growing:
 
 
 def price(state: State, checked: Checked, growing: GrowingQueues) -> int:
-    """Returns what applying a change may take, in operations: its own, and the bindings that it may look at or end. A
-    queue that does not exist costs no more than its refusal. May be called while a record is applied in part: each row
-    is whole.
+    """Returns what applying a change may take, in operations: its own, the bindings that it may look at or end, and the
+    done ranges of those that it binds or unbinds. A queue that does not exist costs no more than its refusal. May be
+    called while a record is applied in part: each row is whole.
     """
     if not checked.ends:
         return checked.operations
