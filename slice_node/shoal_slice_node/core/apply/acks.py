@@ -97,7 +97,7 @@ def _acked_in_row(state: State, queue: Queue, key_id: bytes, acks: list[Acked]) 
     if row is None or state.left_out or not acked_by_search(len(acks), count_ranges(row)):
         return False
     changed = with_acked(row, [(ack.first, ack.to) for ack in acks])
-    if changed is None or not count_ranges(changed):
+    if not count_ranges(changed):
         return False
     start, cursor, end = places_of(changed)
     if end and cursor >= end:

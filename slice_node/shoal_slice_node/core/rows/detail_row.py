@@ -64,10 +64,18 @@ def detail_key(queue_id: bytes, key_id: bytes) -> bytes:
 def encode_detail(detail: Detail) -> bytes:
     flat = detail.done.flat()
     done = Struct(f">{len(flat)}Q").pack(*flat)
-    if not detail.counts:
-        return _HEADER.pack(FORM, detail.start, detail.cursor, detail.end) + done
-    head = _HEADER_COUNTS.pack(FORM_COUNTS, detail.start, detail.cursor, detail.end, len(flat) // 2)
-    return b"".join((head, done, *(_COUNT.pack(*one) for one in detail.counts)))
+    return _row(detail.start, detail.cursor, detail.end, done, detail.counts)
+
+
+def _row(start: int, cursor: int, end: int, done: bytes, counts: DeliveryCounts) -> bytes:
+    if not counts:
+        return _HEADER.pack(FORM, start, cursor, end) + done
+    head = _HEADER_COUNTS.pack(FORM_COUNTS, start, cursor, end, len(done) // _RANGE_BYTES)
+    return b"".join((head, done, *(_COUNT.pack(*one) for one in counts)))
+
+
+def _counts(row: bytes, begin: int) -> DeliveryCounts:
+    return DeliveryCounts([Counted._make(one) for one in _COUNT.iter_unpack(row[begin:])])
 
 
 def _places(row: bytes) -> tuple[int, int]:
@@ -150,28 +158,28 @@ def acked_by_search(acks: int, ranges: int) -> bool:
     return acks <= ranges // DONE_RANGES_PER_COST
 
 
-def with_acked(row: bytes, acked: Iterable[tuple[int, int]]) -> bytes | None:
-    """Returns a row in which these offsets, first <= offset < to, are done too. None: it has counts of deliveries. For
-    few acks of a row with many ranges: each is found by a search, and copies the row."""
+def with_acked(row: bytes, acked: Iterable[tuple[int, int]]) -> bytes:
+    """Returns a row in which these offsets, first <= offset < to, are done too. For few acks of a row with many done
+    ranges: each is found by a search, and copies them. Counts of deliveries are decoded."""
     begin, end = _places(row)
-    if row[0] != FORM:
-        return None
     _, start, cursor, ends = _HEADER.unpack_from(row)
+    done, counts = row[begin:end], _counts(row, end)
     for first, to in acked:
+        if counts:
+            counts.cut(first, to)
         if first <= cursor:
             cursor = max(cursor, to)
         elif first < to:
-            left = _ranges_up_to(row, begin + 8, end, first - 1)
-            right = _ranges_up_to(row, begin, end, to)
+            left, right = _ranges_up_to(done, 8, len(done), first - 1), _ranges_up_to(done, 0, len(done), to)
             if left < right:  # It touches these: they become one.
-                first = min(first, _offset_at(row, begin + _RANGE_BYTES * left))
-                to = max(to, _offset_at(row, begin + _RANGE_BYTES * right - 8))
-            places = begin + _RANGE_BYTES * left, begin + _RANGE_BYTES * right
-            row = b"".join((row[: places[0]], _RANGE.pack(first, to), row[places[1] :]))
-            end = len(row)
-    cursor = _end_of(row, begin, end, cursor)
-    below = _ranges_up_to(row, begin + 8, end, cursor)
-    return _HEADER.pack(FORM, start, cursor, ends) + row[begin + _RANGE_BYTES * below :]
+                first = min(first, _offset_at(done, _RANGE_BYTES * left))
+                to = max(to, _offset_at(done, _RANGE_BYTES * right - 8))
+            done = b"".join((done[: _RANGE_BYTES * left], _RANGE.pack(first, to), done[_RANGE_BYTES * right :]))
+    cursor = _end_of(done, 0, len(done), cursor)
+    done = done[_RANGE_BYTES * _ranges_up_to(done, 8, len(done), cursor) :]
+    if counts:
+        counts.cut_below(cursor)
+    return _row(start, cursor, ends, done, counts)
 
 
 def with_places(row: bytes, start: int, cursor: int, end: int) -> bytes:
@@ -199,5 +207,4 @@ def decode_detail(row: bytes) -> Detail:
     begin, end = _places(row)
     _, start, cursor, ends = _HEADER.unpack_from(row)
     flat = Struct(f">{(end - begin) // 8}Q").unpack_from(row, begin)
-    counts = DeliveryCounts([Counted._make(one) for one in _COUNT.iter_unpack(row[end:])])
-    return Detail(start, cursor, ends, Ranges.of_sorted(flat), counts)
+    return Detail(start, cursor, ends, Ranges.of_sorted(flat), _counts(row, end))
