@@ -20,6 +20,8 @@ SMALL: dict[str, tuple[int, ...]] = {
     "BUCKET_ENTRIES_MEAN": (2,),
     "BINDINGS_PER_QUEUE_MAX": (4,),
     "DONE_RANGES_MAX": (2, 2, 4),
+    "DONE_RANGES_COPIED_PER_COST": (1,),
+    "RANGES_PRICE_MAX": (0, 1),
     "AWAY_RANGES_MAX": (1, 2),
     "PURGE_BINDINGS_MAX": (1, 3),
     "DROP_BINDINGS_MAX": (0, 2),

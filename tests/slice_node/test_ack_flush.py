@@ -9,17 +9,18 @@ import pytest
 from shoal_contract.errors import Corrupt, ShoalError, Unavailable
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.acks import load_binding
-from shoal_slice_node.core.limits import ACK_COST_PER_RECORD, DONE_RANGES_PER_COST
+from shoal_slice_node.core.limits import ACK_COST_PER_RECORD, DONE_RANGES_COPIED_PER_COST
 from shoal_slice_node.core.node import ack_flush
+from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.key_row import ID
 
 from .core_driver import CoreDriver, bind, declare, every_second, publish, unbind, with_done
 from .looped_node import looped
 
-STREAMS = 60
+STREAMS = 150
 RANGES = 600
-COST_EACH = 2 + (RANGES - 1) // DONE_RANGES_PER_COST
-"""What taking one ack of such a stream costs: the look, the ack, and the done ranges that are written again."""
+COST_EACH = 2 + (RANGES - 1) // DONE_RANGES_COPIED_PER_COST
+"""What taking one ack of such a stream costs: the look, the ack, and the done ranges that are copied."""
 
 
 def with_acks() -> CoreDriver:
@@ -78,6 +79,16 @@ async def test_no_more_acks_are_flushed_once_the_commit_loop_has_ended() -> None
         assert [flush.flush() for _ in range(3)] == [False] * 3
         assert isinstance(told.pop(), Unavailable) and not told
         assert isinstance(await asyncio.wait_for(found.settled_acks(), 5), Unavailable)
+
+
+def test_few_acks_of_many_done_ranges_decode_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One consumer's acks of 400 bindings with 4,000 of them each made everybody's acks wait 0.2 s, and more."""
+    core = with_acks()
+    monkeypatch.setattr(Ranges, "of_sorted", lambda _: pytest.fail("all ranges are decoded"))
+    core.flush()
+    monkeypatch.undo()
+    assert [cursor_of(core, b"q", b"k%d" % number) for number in range(STREAMS)] == [3] * STREAMS
+    core.check()
 
 
 @pytest.mark.parametrize("acked_at_once", [False, True])

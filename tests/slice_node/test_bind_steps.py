@@ -8,10 +8,9 @@ import pytest
 
 from shoal_contract.journal_record import Record
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply import binds
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
 from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
-from shoal_slice_node.core.rows.detail_row import Detail, count_done, decode_detail
+from shoal_slice_node.core.rows.detail_row import count_done
 
 from .core_driver import CoreDriver, bind, declare, every_second, publish, unbind, with_done
 
@@ -20,15 +19,16 @@ RANGES = 500
 
 
 def ranges_of_steps(core: CoreDriver, *steps: wire.Step) -> list[int]:
-    """How many done ranges were decoded in each step of a record."""
+    """How many done ranges were written in each step of a record."""
     payload = encode_change(ChangeHead(NO_PRODUCER, 0, 0), wire.Change(steps=steps).SerializeToString())
-    found = [0]
+    found, table = [0], core.tables.detail
+    put = table.put
 
-    def decode(row: bytes) -> Detail:
+    def counted(key: bytes, row: bytes) -> None:
         found[-1] += count_done(row)
-        return decode_detail(row)
+        put(key, row)
 
-    with patch.object(binds, "decode_detail", decode):
+    with patch.object(table, "put", counted):
         for _ in core.engine.in_steps(Record(Kind.CHANGE, 0, core.state.lsn + 1, 1, core.now_ms, payload)):
             found.append(0)
     return found

@@ -23,10 +23,11 @@ from shoal_slice_node.core.limits import (
     RECLAIM_QUEUE_COST,
 )
 from shoal_slice_node.core.node.commit import Item
-from shoal_slice_node.core.verbs.changes import parse_change
+from shoal_slice_node.core.verbs.changes import check_change, parse_change
 from shoal_slice_node.core.verbs.prices import GrowingQueues, price
 
-from .core_driver import CoreDriver, bind, declare, drop, every_second, publish, purge, with_done
+from ..fuzz.small_limits import patched
+from .core_driver import CoreDriver, bind, declare, drop, every_second, publish, purge, unbind, with_done
 from .looped_node import Looped, change_of, looped
 
 KEYS = [f"k{number}" for number in range(PURGE_BINDINGS_MAX)]
@@ -34,7 +35,7 @@ PARTS = 20
 
 
 def price_of(core: CoreDriver, *steps: wire.Step) -> int:
-    return price(core.tables, parse_change(wire.Change(steps=steps).SerializeToString()), GrowingQueues())
+    return price(core.state, check_change(wire.Change(steps=steps).SerializeToString()), GrowingQueues())
 
 
 def test_purges_and_drops_cost_what_their_queues_have_up_to_the_budget_of_a_record() -> None:
@@ -53,6 +54,44 @@ def test_purges_and_drops_cost_what_their_queues_have_up_to_the_budget_of_a_reco
     assert price_of(core, drop("large")) == 1 + RECLAIM_QUEUE_COST, "the rest is reclaimed"
     assert price_of(core, drop("small"), drop("none"), drop("absent")) == 3 + 2
     assert price_of(core, publish("a", b""), declare("large"), bind("large", "x")) == 3
+
+
+def test_binds_and_unbinds_cost_what_the_done_ranges_of_their_bindings_do() -> None:
+    """1,000 bindings with 2,000 of them each counted as 1,000 operations, and everybody's publishes waited a second."""
+    core = CoreDriver()
+    keys, ranges, imported = KEYS[:20], 10 * DONE_RANGES_PER_COST, wire.Imports(queues=[b"q"])
+    core.change(declare("q", "plain"), bind("q", *keys), bind("plain", *keys))
+    core.change(*(publish(key, *[b""] * 3 * ranges) for key in keys))
+    with_done(core, "q", keys[:2], every_second(ranges))
+    imported.keys.extend([keys[0].encode(), keys[2].encode()])
+    imported.key_counts.append(2)
+    assert price_of(core, unbind("q", *keys)) == len(keys) + 20
+    assert price_of(core, bind("q", keys[0])) == 1 + 10
+    assert price_of(core, unbind("q", keys[1]), bind("q", *keys[1:])) == len(keys) + 2 * 10
+    assert price_of(core, wire.Step(imports=imported)) == 3 + 10
+    assert price_of(core, unbind("plain", *keys), bind("absent", "k0"), unbind("q", "absent")) == len(keys) + 2
+    limited = wire.LimitedBinds(binds=bind("q", keys[0]).binds)
+    assert price_of(core, wire.Step(limited_binds=limited)) == 1 + 10
+    atomic = wire.Change(steps=[unbind("q", keys[0])], atomic=True).SerializeToString()
+    assert price(core.state, parse_change(atomic), GrowingQueues()) == 2 * (1 + 10)
+    with patched({"RANGES_PRICE_MAX": 15}):
+        assert price_of(core, unbind("q", *keys), bind("q", keys[0])) == len(keys) + 1 + 15
+
+
+async def test_unbinds_of_many_done_ranges_are_not_before_the_next_change_of_another() -> None:
+    async with looped() as (found, _):
+        core, ranges = found.core, FAIR_QUANTUM * DONE_RANGES_PER_COST
+        core.change(declare("q", "p"), bind("q", *KEYS[:PARTS]), bind("p", "k0"))
+        core.change(*(publish(key, *[b""] * (2 * ranges + 2)) for key in KEYS[:PARTS]))
+        with_done(core, "q", KEYS[:PARTS], every_second(ranges))
+        told: list[str] = []
+        for key in KEYS[:PARTS]:
+            submit(found, "flood", told, unbind("q", key))
+        submit(found, "other", told, publish("k0", b"body"))
+        await all_told(told, 1 + PARTS)
+        assert told.index("other") == 0, "what is cheap has its turn first"
+        batches = [last - first + 1 for first, last in found.disk.appended]
+        assert max(batches) <= 1 + BATCH_OPERATIONS_MAX // FAIR_QUANTUM
 
 
 def test_a_largest_frame_of_drops_is_taken_and_fits_a_batch() -> None:

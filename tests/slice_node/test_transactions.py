@@ -161,9 +161,9 @@ def test_a_transaction_has_the_bounds_of_any_frame() -> None:
 def test_acks_of_bindings_with_done_ranges_cost_more() -> None:
     core = consumed(bodies=20)
     checked = check_change(wire.Change(steps=[acks(("q", "a", 1, 2))], atomic=True).SerializeToString())
-    assert price(core.tables, checked, GrowingQueues()) == 2
+    assert price(core.state, checked, GrowingQueues()) == 2
     core.change(acks(("q", "a", 5, 6)))
-    assert price(core.tables, checked, GrowingQueues()) == 2 + 2 * 256
+    assert price(core.state, checked, GrowingQueues()) == 2 + 2 * 256
 
 
 def test_done_ranges_are_bounded() -> None:

@@ -6,7 +6,7 @@ Verify and Export pass on the messages of a snapshot process without parsing the
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from math import inf
 from pathlib import Path
@@ -23,6 +23,7 @@ from shoal_runtime.tasks import Tasks
 from shoal_runtime.unread import Unread
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.broker import Broker
+from shoal_slice_node.adapters.held_snapshots import HeldSnapshot, HeldSnapshots
 from shoal_slice_node.adapters.import_stream import ImportStream, last_chunk
 from shoal_slice_node.adapters.limits import (
     EXPORTS,
@@ -49,6 +50,7 @@ class BulkService:
         self._exports = _patience("exports", "export", EXPORTS)
         self._verifications = _patience("verifications", "verification", VERIFICATIONS)
         self._imports = Places("imports", IMPORTS)
+        self._held = HeldSnapshots(lambda: broker.store.size, broker.checkpoints.next_end)
 
     async def import_chunks(self, _: object, context: Context) -> None:
         """Serves one import. Its chunks are read only once it has a place, since the transport may hold a chunk of the
@@ -65,17 +67,9 @@ class BulkService:
 
     async def verify(self, _: object, context: Context) -> None:
         try:
-            async with (
-                self._snapshot("verify", self._verifications, context) as (snapshot, turn),
-                Tasks("verify") as tasks,
-            ):
-                sending = tasks.start("send", self._send_all(context, snapshot, turn), awaited=True)
-                forwarding = tasks.start(
-                    "forward", _forward(snapshot, context, turn, self._broker.watchman.unread), awaited=True
-                )
-                done, _ = await asyncio.wait((sending, forwarding), return_when=asyncio.FIRST_EXCEPTION)
-                for task in done:
-                    task.result()
+            async with self._snapshot("verify", self._verifications, context) as (snapshot, turn, held):
+                sending = self._send_all(context, snapshot, turn)
+                await self._work(held, sending, _forward(snapshot, context, turn, self._broker.watchman.unread))
         except ShoalError as error:
             await abort(context, error)
 
@@ -83,27 +77,40 @@ class BulkService:
         """Serves one export. Its request has no content, and is read only once the export has a place: gRPC's own
         unary handler would read it earlier, whatever its size."""
         try:
-            async with self._snapshot("export", self._exports, context) as (snapshot, turn):
+            async with self._snapshot("export", self._exports, context) as (snapshot, turn, held):
                 async with turn.waiting("sent"):
                     await context.read()
-                await _forward(snapshot, context, turn, self._broker.watchman.unread)
+                await self._work(held, _forward(snapshot, context, turn, self._broker.watchman.unread))
         except ShoalError as error:
             await abort(context, error)
 
     @asynccontextmanager
     async def _snapshot(
         self, mode: str, patience: ClientPatience, context: Context
-    ) -> AsyncIterator[tuple[Snapshot, Turn]]:
+    ) -> AsyncIterator[tuple[Snapshot, Turn, HeldSnapshot]]:
         """Opens a snapshot of everything that is applied when its turn comes. Raises ResourceExhausted where too many
         wait, Unavailable if no checkpoint can be written."""
         async with patience.places.place(context.peer()):
             await self._broker.checkpointed()
-            snapshot = await Snapshot.start(self._store_folder, mode)
-            try:
-                turn_s = VERIFY_TURN_S if patience is self._verifications else inf
-                yield snapshot, Turn(patience, context.peer(), turn_s, SNAPSHOT_MESSAGE_S)
-            finally:
-                await snapshot.close()
+            with self._held.held(patience.call) as held:
+                snapshot = await Snapshot.start(self._store_folder, mode)
+                try:
+                    turn_s = VERIFY_TURN_S if patience is self._verifications else inf
+                    yield snapshot, Turn(patience, context.peer(), turn_s, SNAPSHOT_MESSAGE_S), held
+                finally:
+                    await snapshot.close()
+
+    async def _work(self, held: HeldSnapshot, *parts: Coroutine[None, None, None]) -> None:
+        """Runs the parts of one call to their end. Raises the error of the first that fails; ResourceExhausted where
+        the snapshot must end."""
+        async with Tasks(held.call) as tasks:
+            ending = tasks.start("pages", self._held.end_of(held), awaited=True)
+            working = {tasks.start("part", part, awaited=True) for part in parts}
+            while working:
+                done, _ = await asyncio.wait({ending, *working}, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+                working -= done
 
     async def _send_all(self, context: Context, snapshot: Snapshot, turn: Turn) -> None:
         """Sends the client's requests to the snapshot process. Raises DeadlineExceeded if the client stops sending,
@@ -121,8 +128,7 @@ class BulkService:
 
 async def _forward(snapshot: Snapshot, context: Context, turn: Turn, unread: Unread) -> None:
     """Passes the snapshot's messages on to the client. Raises DeadlineExceeded if the client stops reading,
-    ResourceExhausted where others wait for its place: the time is bounded because a snapshot holds pages of the
-    store."""
+    ResourceExhausted where others wait for its place."""
     async with turn.waiting("read"):
         await send_headers(context)
     while (message := await snapshot.receive()) is not None:

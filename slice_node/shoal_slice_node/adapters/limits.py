@@ -124,6 +124,15 @@ SNAPSHOT_MESSAGE_S: Final = 0.25
 """How long a client may take for each page or chunk on average, besides SNAPSHOT_STALL_CROWDED_S, while others wait.
 For a page this is 6 Mbit/s. A million memberships then take two minutes at most."""
 
+SNAPSHOT_SPARED_S: Final = 60.0
+"""How long an export or a verification has at least, however much the store grows meanwhile: a store of ten million
+memberships is read in less."""
+
+SNAPSHOT_UNUSED_BYTES: Final = 2 << 30
+"""How much of the store's file may be unused, or as much as its tables take if that is more, before an export or a
+verification ends for which the file grows: pages that its snapshot reads are not used again. At most what the disk has
+left."""
+
 OPERATION_US: Final = 5
 """About how long one operation takes to apply. A slice of the loop's time ends before a record that would make it too
 long."""

@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX, MELT_SHARE
 from shoal_slice_node.core.rows.small_rows import HINT
@@ -24,6 +24,16 @@ from shoal_slice_node.storage.lmdb_layout import DATA_FILE
 from shoal_slice_node.storage.lmdb_tables import LmdbBase
 
 _log = logging.getLogger(__name__)
+
+
+class StoreSize(NamedTuple):
+    """Says how large a store is, in bytes. `file_bytes`: up to its last page. `held_bytes`: the pages of its tables;
+    others are unused, but a page that an open snapshot reads is not used again. `disk_free_bytes`: what the disk has
+    left."""
+
+    file_bytes: int
+    held_bytes: int
+    disk_free_bytes: int
 
 
 class Store:
@@ -91,6 +101,10 @@ class Store:
         """Returns the number of bytes that this process may still write on the store's file system."""
         found = os.fstatvfs(self._lock_fd)
         return found.f_bavail * found.f_frsize
+
+    @property
+    def size(self) -> StoreSize:
+        return StoreSize(self._base.disk_bytes, self._base.held_bytes, self.disk_free_bytes)
 
     @property
     def checkpointer_pid(self) -> int:

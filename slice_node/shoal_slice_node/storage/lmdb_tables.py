@@ -237,6 +237,13 @@ class LmdbBase:
         """Returns the bytes of all pages in use, including pages that are free for reuse."""
         return int(self._environment.info()["last_pgno"] + 1) * int(self._environment.stat()["psize"])
 
+    @property
+    def held_bytes(self) -> int:
+        """Returns the bytes of the pages that the snapshot's tables consist of: LMDB keeps their number, so no page is
+        read."""
+        stats = [self._transactions[table].stat(database) for table, database in self._databases.items()]
+        return sum(one["psize"] * (one["branch_pages"] + one["leaf_pages"] + one["overflow_pages"]) for one in stats)
+
     def renew(self) -> None:
         """Renews the snapshot to the newest commit. A `get` of a table's base that is held elsewhere must be taken anew
         (Delta.drop_frozen does this)."""

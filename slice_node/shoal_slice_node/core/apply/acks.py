@@ -23,7 +23,15 @@ from shoal_slice_node.core.limits import (
     DONE_RANGES_MAX,
     DONE_RANGES_PER_COST,
 )
-from shoal_slice_node.core.rows.detail_row import Detail, count_ranges, decode_detail, detail_key
+from shoal_slice_node.core.rows.detail_row import (
+    Detail,
+    acked_by_search,
+    count_ranges,
+    decode_detail,
+    detail_key,
+    places_of,
+    with_acked,
+)
 from shoal_slice_node.core.rows.key_row import ID, head_of, low_of
 from shoal_slice_node.core.rows.queue_cursor import move_cursor
 from shoal_slice_node.core.rows.queue_row import life_of
@@ -71,11 +79,33 @@ def settle(state: State, queue: Queue, acks: list[Acked]) -> None:
 
 
 def _apply(state: State, queue: Queue, key_id: bytes, acks: list[Acked]) -> None:
+    if _acked_in_row(state, queue, key_id, acks):
+        state.effects.advanced.append(key_id)
+        return
     detail, has_row = load_binding(state, queue, key_id)
     if detail is not None:
         advance(detail, _there(state, key_id, detail, acks) if state.left_out else acks)
         save_binding(state, queue, key_id, detail, has_row)
     state.effects.advanced.append(key_id)
+
+
+def _acked_in_row(state: State, queue: Queue, key_id: bytes, acks: list[Acked]) -> bool:
+    """Applies few acks of a binding with many done ranges, without decoding these. Returns False, and changes nothing,
+    if there are few of them, if none or no backlog would be left, or if more is to be known."""
+    place = detail_key(queue.id, key_id)
+    row = state.tables.detail.get(place) if queue.details else None
+    if row is None or state.left_out or not acked_by_search(len(acks), count_ranges(row)):
+        return False
+    changed = with_acked(row, [(ack.first, ack.to) for ack in acks])
+    if not count_ranges(changed):
+        return False
+    start, cursor, end = places_of(changed)
+    if end and cursor >= end:
+        return False
+    if not end:
+        queue.bucket(key_id).put(key_id, start, cursor)
+    state.tables.detail.put(place, changed)
+    return True
 
 
 def _there(state: State, key_id: bytes, detail: Detail, acks: list[Acked]) -> list[Acked]:

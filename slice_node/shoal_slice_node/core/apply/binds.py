@@ -26,9 +26,13 @@ from shoal_slice_node.core.rows.detail_row import (
     Detail,
     count_done,
     count_ranges,
+    cursor_and_end,
     decode_detail,
     detail_key,
+    done_end_of,
     encode_detail,
+    with_last_done,
+    with_places,
 )
 from shoal_slice_node.core.rows.key_row import ID, NAME, decode_key, head_of, low_of
 from shoal_slice_node.core.turns import Work
@@ -279,17 +283,22 @@ def _rebind(state: State, queue: Queue, key_id: bytes, start: int) -> None:
     """Makes an ended binding, if there is one, live again from `start`; its backlog below `start` stays, also what the
     key does not keep any more: its consumer is told of that gap. The time away becomes a done range. All messages from
     `start` on are seen, even those that were done before."""
-    row = state.tables.detail.get(detail_key(queue.id, key_id))
+    row = state.tables.detail.get(place := detail_key(queue.id, key_id))
     if row is None:
         return
-    detail = decode_detail(row)
-    assert detail.ended, "a binding that is not in its bucket has ended"
+    cursor, end = cursor_and_end(row)
+    assert end, "a binding that is not in its bucket has ended"
     state.tables.ended.remove(key_id, queue.id)
-    cursor = min(detail.cursor, start)
-    detail.done.cut_above(start)
-    if start >= detail.end:
-        detail.done.add(detail.end, start)
+    cursor = min(cursor, start)
     queue.bucket(key_id).put(key_id, start, cursor)
+    kept = with_last_done(row, end, start) if start >= end else None
+    if kept is not None and count_ranges(kept):
+        state.tables.detail.put(place, with_places(kept, start, cursor, 0))
+        return
+    detail = decode_detail(row)
+    detail.done.cut_above(start)
+    if start >= end:
+        detail.done.add(end, start)
     save_detail(state, queue, key_id, Detail(start, cursor, 0, detail.done, detail.counts))
 
 
@@ -350,22 +359,18 @@ def end_binding(state: State, queue: Queue, key_id: bytes, key_row: bytes, disca
     start, cursor, head = bucket.starts[key_id], bucket.cursor(key_id), head_of(key_row)
     bucket.pop(key_id)
     state.remove_member(key_id, queue.id)
-    detail = None
-    if queue.details:
-        row = state.tables.detail.get(detail_key(queue.id, key_id))
-        detail = None if row is None else decode_detail(row)
+    place = detail_key(queue.id, key_id)
+    row = state.tables.detail.get(place) if queue.details else None
     kept_from = max(cursor, low_of(key_row))
-    if detail is not None:
-        kept_from = detail.done.end_of(kept_from)
+    if row is not None:
+        kept_from = done_end_of(row, kept_from)
     keeps = kept_from < head and not discard
     if keeps:
-        if detail is None:
-            detail = Detail(start, cursor)
-            queue.details += 1
-        detail.start, detail.cursor, detail.end = start, cursor, head
-        save_detail(state, queue, key_id, detail)
+        queue.details += row is None
+        kept = encode_detail(Detail(start, cursor, head)) if row is None else with_places(row, start, cursor, head)
+        state.tables.detail.put(place, kept)
         state.tables.ended.add(key_id, queue.id)
-    elif detail is not None:
+    elif row is not None:
         _delete_detail(state, queue, key_id)
     if cursor < head:
         state.effects.advanced.append(key_id)

@@ -20,7 +20,8 @@ from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.unsent import UnsentLists, withdraw_unsent
-from shoal_slice_node.core.limits import DONE_RANGES_PER_COST
+from shoal_slice_node.core.limits import DONE_RANGES_COPIED_PER_COST, DONE_RANGES_PER_COST
+from shoal_slice_node.core.rows.detail_row import acked_by_search, count_done, count_ranges, detail_key
 
 
 class NackTerms(NamedTuple):
@@ -209,7 +210,15 @@ class AcksInFlight:
         elif self._is_finished(stream):  # An earlier record took these acks too.
             self._registry.remove_stream(stream)
         ranges = len(stream.done) if stream.done is not None else 0
+        if acked_by_search(len(pairs), ranges):
+            counted = self._counted(feed.queue_id, stream.key_id) if feed.max_deliveries else 0
+            return 1 + len(pairs) * (1 + ranges // DONE_RANGES_COPIED_PER_COST) + counted // DONE_RANGES_PER_COST
         return 1 + len(pairs) + ranges // DONE_RANGES_PER_COST
+
+    def _counted(self, queue_id: bytes, key_id: bytes) -> int:
+        """Returns about how many stretches of a binding have counts of deliveries: only its row knows."""
+        row = self._registry.state.tables.detail.get(detail_key(queue_id, key_id))
+        return 0 if row is None else count_ranges(row) - count_done(row)
 
     def applied(self, batch: AckBatch) -> None:
         """Notes that the batch is in the tables."""

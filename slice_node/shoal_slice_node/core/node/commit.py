@@ -156,10 +156,10 @@ class Commit:
         self._pending.put(source, item, max(item.operations, size_bytes // FAIR_BYTES_PER_OPERATION), size_bytes)
 
     def _price(self, item: Item) -> None:
-        """Looks up what a purge or a drop may take. May be called while a record is applied in part: it reads single
-        rows."""
+        """Looks up what is in no operation: what a purge or a drop may end, done ranges. May be called while a record
+        is applied in part: it reads single rows."""
         if item.checked is not None and item.checked.ends:
-            item.operations = price(self._engine.state.tables, item.checked, self._growing)
+            item.operations = price(self._engine.state, item.checked, self._growing)
 
     # What is to be written.
 

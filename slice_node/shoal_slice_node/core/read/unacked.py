@@ -10,13 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.lookups import done_of
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.limits import ACKED_PER_STEP, BINDING_READ_COST, DONE_RANGES_PER_COST
+from shoal_slice_node.core.limits import ACKED_PER_STEP, BINDING_READ_COST, DONE_RANGES_COPIED_PER_COST
 from shoal_slice_node.core.ranges import Ranges
-from shoal_slice_node.core.rows.detail_row import cursor_and_end, detail_key
+from shoal_slice_node.core.rows.detail_row import count_ranges, cursor_and_end, detail_key, done_end_of
 from shoal_slice_node.core.rows.key_row import ID, head_of, low_of
 from shoal_slice_node.core.rows.queue_row import life_of
 from shoal_slice_node.core.turns import Work
@@ -90,15 +89,14 @@ def _look_in_tables(state: State, queue_id: bytes, key_id: bytes, low: int, to: 
     if queue is None:
         return False, 1
     row = state.tables.detail.get(detail_key(queue_id, key_id)) if queue.details else None
-    if row is not None:
-        cursor, end = cursor_and_end(row)
-    else:
+    if row is None:
         bucket = queue.bucket(key_id)
-        if key_id not in bucket.starts:
-            return False, BINDING_READ_COST
-        cursor, end = bucket.cursor(key_id), 0
-    done = done_of(state.tables, queue, key_id)
-    return _has_unacked(cursor, end, done, low, to), BINDING_READ_COST + len(done) // DONE_RANGES_PER_COST
+        found = key_id in bucket.starts and _has_unacked(bucket.cursor(key_id), 0, None, low, to)
+        return found, BINDING_READ_COST
+    cursor, end = cursor_and_end(row)
+    first, to = max(low, cursor), min(to, end) if end else to
+    cost = BINDING_READ_COST + count_ranges(row) // DONE_RANGES_COPIED_PER_COST
+    return first < to and done_end_of(row, first) < to, cost
 
 
 def _has_unacked(cursor: int, end: int, done: Ranges | None, low: int, to: int) -> bool:

@@ -13,9 +13,11 @@ from typing import Final
 from shoal_contract.errors import Malformed
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.binds import Begin, bind, check_all_bound
+from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.checking.columns import check_memberships
 from shoal_slice_node.core.limits import AGE_BIND_COST, APPLIED_PER_STEP
 from shoal_slice_node.core.turns import Work
+from shoal_slice_node.core.verbs.queue_size import ranges_cost
 from shoal_slice_node.core.verbs.verb import Change, Columns, Measures, Verb
 
 _STARTS: Final = frozenset(wire.Start.values())
@@ -80,7 +82,9 @@ def _columns(step: wire.Binds) -> Columns:
     return Columns(step.queues, step.keys, step.key_counts or None, offsets)
 
 
-BIND: Final = Verb("bind", _check, _apply, _columns, {2: None}, grows=True, looks=_looks, atomic=True)
+BIND: Final = Verb(
+    "bind", _check, _apply, _columns, {2: None}, grows=True, ranges=ranges_cost, looks=_looks, atomic=True
+)
 
 
 def _check_limited(number: int, step: wire.LimitedBinds, measures: Measures) -> int:
@@ -93,6 +97,10 @@ def _apply_limited(change: Change, step: wire.LimitedBinds) -> Work[wire.StepOut
 
 def _looks_limited(step: wire.LimitedBinds) -> int:
     return _looks(step.binds)
+
+
+def _ranges_limited(state: State, step: wire.LimitedBinds) -> int:
+    return ranges_cost(state, step.binds)
 
 
 def _columns_limited(step: wire.LimitedBinds) -> Columns:
@@ -116,6 +124,7 @@ LIMITED_BIND: Final = Verb(
     _columns_limited,
     {1: {2: None}},
     grows=True,
+    ranges=_ranges_limited,
     looks=_looks_limited,
     atomic=True,
     by_slice=True,

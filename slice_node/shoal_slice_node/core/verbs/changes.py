@@ -117,7 +117,8 @@ def _check(data: bytes) -> Checked:
             looks += verb.looks(found)
         frees, by_slice = frees and verb.frees, by_slice or verb.by_slice
         live += field == "publishes" and found.live
-        ends, grows, in_run = ends or verb.price is not None, grows or verb.grows, in_run or verb.in_run
+        ends = ends or verb.price is not None or verb.ranges is not None
+        grows, in_run = grows or verb.grows, in_run or verb.in_run
         if operations > FRAME_OPERATIONS_MAX:
             raise too_many(operations)
     if live and (change.atomic or live < len(change.steps)):

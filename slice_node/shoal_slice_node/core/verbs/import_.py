@@ -9,6 +9,7 @@ from shoal_slice_node.core.apply.imports import apply_imports
 from shoal_slice_node.core.checking.columns import bounded, check_bindable, same
 from shoal_slice_node.core.checking.session_frames import check_queue_names
 from shoal_slice_node.core.turns import Work
+from shoal_slice_node.core.verbs.queue_size import ranges_cost
 from shoal_slice_node.core.verbs.verb import Change, Columns, Measures, Verb
 
 
@@ -36,4 +37,6 @@ def _columns(step: wire.Imports) -> Columns:
     return Columns(step.queues, step.keys, step.key_counts, starts or None, alone=True)
 
 
-IMPORT: Final = Verb("import", _check, _apply, _columns, {2: None, 4: None}, grows=True, in_run=True)
+IMPORT: Final = Verb(
+    "import", _check, _apply, _columns, {2: None, 4: None}, grows=True, ranges=ranges_cost, in_run=True
+)

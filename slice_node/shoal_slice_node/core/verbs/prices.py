@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-from shoal_slice_node.core.limits import PRICED_QUEUES_MAX
-from shoal_slice_node.core.tables.tables import Tables
+from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.limits import PRICED_QUEUES_MAX, RANGES_PRICE_MAX
 from shoal_slice_node.core.verbs.changes import Checked
 from shoal_slice_node.core.verbs.table import columns_of, verb_of
 from shoal_slice_node.core.verbs.verb import Price
@@ -57,23 +57,26 @@ class _Growing:
         return self._names
 
 
-def price(tables: Tables, checked: Checked, growing: GrowingQueues) -> int:
-    """Returns what applying a change may take, in operations: its own, and the bindings that it may look at or end. A
-    queue that does not exist costs no more than its refusal. May be called while a record is applied in part: each row
-    is whole.
+def price(state: State, checked: Checked, growing: GrowingQueues) -> int:
+    """Returns what applying a change may take, in operations: its own, the bindings that it may look at or end, and the
+    done ranges of those that it binds or unbinds. A queue that does not exist costs no more than its refusal. May be
+    called while a record is applied in part: each row is whole.
     """
     if not checked.ends:
         return checked.operations
     names: dict[Price, list[bytes]] = {}
+    ranges = 0
     for step in checked.change.steps:
         verb = verb_of(step)
+        if verb is not None and verb.ranges is not None and ranges < RANGES_PRICE_MAX:
+            ranges += verb.ranges(state, getattr(step, step.WhichOneof("step") or ""))
         if verb is not None and verb.price is not None:
             names.setdefault(verb.price, []).extend(columns_of(step).queues)
     ending = sum(
-        _bounded(price.shared_max, price.bindings(tables, queues, growing), len(queues))
+        _bounded(price.shared_max, price.bindings(state.tables, queues, growing), len(queues))
         for price, queues in names.items()
     )
-    return checked.operations + checked.times * ending
+    return checked.operations + checked.times * (ending + min(ranges, RANGES_PRICE_MAX))
 
 
 def _bounded(budget: int, bindings: Iterable[int], queues: int) -> int:

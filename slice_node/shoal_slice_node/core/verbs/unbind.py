@@ -9,6 +9,7 @@ from shoal_slice_node.core.apply.binds import unbind
 from shoal_slice_node.core.checking.columns import check_memberships
 from shoal_slice_node.core.limits import APPLIED_PER_STEP
 from shoal_slice_node.core.turns import Work
+from shoal_slice_node.core.verbs.queue_size import ranges_cost
 from shoal_slice_node.core.verbs.verb import Change, Columns, Measures, Verb
 
 
@@ -29,4 +30,4 @@ def _columns(step: wire.Unbinds) -> Columns:
     return Columns(step.queues, step.keys, step.key_counts or None)
 
 
-UNBIND: Final = Verb("unbind", _check, _apply, _columns, {2: None}, atomic=True, frees=True)
+UNBIND: Final = Verb("unbind", _check, _apply, _columns, {2: None}, ranges=ranges_cost, atomic=True, frees=True)

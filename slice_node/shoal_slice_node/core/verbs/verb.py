@@ -144,7 +144,8 @@ class Verb(NamedTuple):
     checked; what it adds to totals and events is in the record's Effects. `columns`: what a step names. `shape`: its
     columns of numbers, which are counted before a large frame is parsed. `grows`: it may give queues bindings; of binds
     the leader decides whether memory has room for them (core/node/limited_binds.py). `price`: what it may take besides
-    its operations; None: nothing. `in_run`: its frames are the chunks of a run: sessions may not use it, and no chunk
+    its operations; None: nothing. `ranges(state, step)`: what done ranges of its bindings add to that; None: nothing.
+    `in_run`: its frames are the chunks of a run: sessions may not use it, and no chunk
     may follow a gap. `atomic`: it may stand in an atomic change. `looks(step)`: what it takes besides, in operations,
     that does not count in the bound of a frame; None: nothing. `leader_decides(step)`: the record must say something of
     a drop that only the leader knows (core/node/unused_drops.py); None: never. `frees`: it takes little of the journal,
@@ -158,6 +159,7 @@ class Verb(NamedTuple):
     shape: Shape
     grows: bool = False
     price: Price | None = None
+    ranges: Callable[[State, Any], int] | None = None
     in_run: bool = False
     atomic: bool = False
     looks: Callable[[Any], int] | None = None
