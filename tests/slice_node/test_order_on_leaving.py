@@ -123,6 +123,43 @@ def test_a_new_message_does_not_come_before_what_comes_back() -> None:
     assert consumed(core, other) == [(offset, 0) for offset in range(1, WINDOW + 2)]
 
 
+def also_ending(core: CoreDriver) -> Session:
+    """Returns a session of another queue that takes many turns to end."""
+    session = core.session()
+    core.change(declare("other"))
+    core.attach(session, "other", 1)
+    with_handles(core, session, 1_000)
+    return session
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_does_while_a_session_of_another_queue_ends(kind: int) -> None:
+    """That session has nothing out of this queue; what others left of it still comes first."""
+    core = of_many(MESSAGES)
+    session, unrelated = core.session(), also_ending(core)
+    core.attach(session, "q", 1, WINDOW)
+    core.pump()
+    core.dispatcher.close(unrelated)
+    core.dispatcher.detach(session, 1)
+    core.attach(session, "q", 2, WINDOW)
+    assert core.dispatcher.attaching.closing and core.dispatcher.attaching.returning.walks
+    core.dispatcher._pump._next_kind = kind
+    assert [offset for offset, _ in consumed(core, session)] == list(range(1, MESSAGES + 1))
+
+
+def test_a_new_message_does_not_either_while_a_session_of_another_queue_ends() -> None:
+    core = of_many(WINDOW)
+    session, other, unrelated = core.session(), core.session(), also_ending(core)
+    core.attach(session, "q", 1, 2 * WINDOW)
+    core.pump()
+    core.attach(other, "q", 1, 2 * WINDOW)
+    core.dispatcher.close(unrelated)
+    core.dispatcher.detach(session, 1)
+    core.change(publish("k", b"new"))
+    assert core.dispatcher.attaching.closing and core.dispatcher.attaching.returning.walks
+    assert consumed(core, other) == [(offset, 0) for offset in range(1, WINDOW + 2)]
+
+
 def test_what_is_taken_for_another_queue_does_not_count_as_not_sent() -> None:
     """A handle means another queue before all of the first one has come back."""
     core = NacksDriver()
