@@ -145,6 +145,23 @@ async def test_a_pull_of_a_queue_that_no_slice_counts_looks_again_after_a_while(
     assert len(arrivals) == 1 and not early.done()
 
 
+async def test_a_pull_of_a_queue_that_others_have_leased_whole_looks_again_after_a_while(
+    leases: FakeLeases, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease may have ended: the backlog is the same, and there is something to take."""
+    monkeypatch.setattr(limits, "RETRY_S", WAIT_S)
+    leases.backlog = {b"h": SOME}
+    arrivals, gone = started(leases, tasks)
+    early = tasks.start("pull", arrivals.wait(b"h", SOME.messages, WAIT_S, gone))
+    await leases.looked(3)
+    assert not early.done()
+    monkeypatch.setattr(limits, "RETRY_S", -1.0)
+    later = tasks.start("pull", arrivals.wait(b"h", SOME.messages, WAIT_S, gone))
+    async with asyncio.timeout(WAIT_S / 2):
+        assert await later == 1
+    assert len(arrivals) == 1 and not early.done()
+
+
 async def test_a_look_that_fails_is_told_once_while_it_does(
     leases: FakeLeases, tasks: Tasks, caplog: pytest.LogCaptureFixture
 ) -> None:
