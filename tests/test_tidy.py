@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from configparser import ConfigParser
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
@@ -27,7 +26,6 @@ SLEEP_S_MAX = 0.1
 TWICE_PARTS_MIN = 15
 LONG_BECAUSE = "Long because"
 VAGUE_WORDS = {"util", "utils", "helper", "helpers", "manager", "managers", "common"}
-CORES_CONTRACT = "importlinter:contract:cores"
 SLICE_NODE = "slice_node/shoal_slice_node/"
 DISPATCH_USERS = tuple(
     SLICE_NODE + folder for folder in ("core/dispatch/", "core/node/", "core/background/", "adapters/")
@@ -366,17 +364,6 @@ def test_no_function_may_write_fields_of_dispatch_without_need() -> None:
     for path, function in WRITES_FIELDS.items():
         found = dispatch_writes_its_own_fields(Source(Path(path), (ROOT / path).read_text(encoding="utf-8")), {})
         assert any(f": {function} writes" in sentence for sentence in found)
-
-
-def test_every_core_is_held_to_be_pure() -> None:
-    """.importlinter says which modules no core may import; `make check` checks it."""
-    contracts = ConfigParser()
-    contracts.read(ROOT / ".importlinter")
-    folders = [folder for name in COMPONENTS for folder in (ROOT / name).glob("**/core") if folder.is_dir()]
-    cores = {".".join(folder.relative_to(ROOT).parts[1:]) for folder in folders if "build" not in folder.parts}
-    assert len(cores) >= 4
-    assert set(contracts[CORES_CONTRACT]["source_modules"].split()) == cores
-    assert {"asyncio", "grpc", "os", "random", "time"} <= set(contracts[CORES_CONTRACT]["forbidden_modules"].split())
 
 
 def test_no_function_stands_twice() -> None:
