@@ -16,29 +16,9 @@ import pytest
 from tests.repository import COMPONENTS, ROOT, parsed
 
 CORES_CONTRACT = "importlinter:contract:cores"
-COMPUTES = {
-    "__future__",
-    "abc",
-    "array",
-    "bisect",
-    "collections",
-    "collections.abc",
-    "dataclasses",
-    "enum",
-    "functools",
-}
-COMPUTES |= {
-    "hashlib",
-    "heapq",
-    "itertools",
-    "math",
-    "operator",
-    "statistics",
-    "struct",
-    "typing",
-    "urllib.parse",
-    "zlib",
-}
+COMPUTES = {"__future__", "abc", "array", "bisect", "collections", "collections.abc", "dataclasses", "enum"}
+COMPUTES |= {"functools", "hashlib", "heapq", "itertools", "math", "operator", "statistics", "struct", "typing"}
+COMPUTES |= {"urllib.parse", "zlib"}
 """Modules of the standard library without an event loop, transport, clock, files, processes or randomness."""
 ALSO = {
     "shoal.core": {"shoal.messages", "shoal.watch_events", "shoal.limits"},
