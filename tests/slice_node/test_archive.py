@@ -118,7 +118,7 @@ async def test_segments_wait_in_the_journal_while_the_archive_is_gone(
                 await asyncio.sleep(0.01)
             waiting = archiving.figures.waiting
             assert waiting > 3 and "archive" in archiving.figures.problem
-            told = f"the archive takes no segments, and {waiting} wait on the slice's disk: "
+            told = f"the archive takes no segments, and {waiting} wait on the slice's disk to be put or found there: "
             assert archiving.trouble == told + archiving.figures.problem
             assert journal.first_lsn == 1, "nothing is released"
             append(journal, 4)

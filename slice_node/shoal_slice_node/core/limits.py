@@ -516,8 +516,9 @@ LISTED_AT_ONCE_MAX: Final = 2_000
 """Parcels of a session that ended which are listed at once, where another one waits for what it had."""
 
 SMALL_PULLS_PART: Final = 16
-"""Pulls of queues with up to INLINE_STREAMS_MAX bindings find room in 1/16 of the share of attached queues more: a few
-that pull from large queues, under long leases, keep no worker with a small one from its jobs."""
+"""Pulls of queues that are in memory, or have up to INLINE_STREAMS_MAX bindings, find room in 1/16 of the share of
+attached queues more: a few that pull from large queues, under long leases, keep no worker with a small one from its
+jobs."""
 
 LEASES_BEGUN_PER_TICK: Final = 4_000
 """Leases whose time begins with one tick: those that were opened since the last one, and as many of those that were
