@@ -277,3 +277,17 @@ def test_each_client_that_pulls_from_a_queue_needs_room_though_the_queue_is_in_m
     assert core.pull(puller, "x", 1)
     share.limit_bytes = share.used_bytes
     assert core.pull(puller, "x", 1), "it has something out, and takes no more room"
+
+
+def test_a_pull_that_was_forgotten_before_takes_no_later_one_with_it() -> None:
+    """Of the same queue and session."""
+    core = queues("x")
+    core.change(publish("1x", b"1"), publish("1x", b"2"))
+    session = core.session()
+    core.pull(session, "x", 1)
+    (before,) = session.pullers.values()
+    core.dispatcher.registry.forget_puller(before)
+    core.pull(session, "x", 1)
+    (later,) = session.pullers.values()
+    assert later is not before and not session.remove_puller(before)
+    assert list(session.pullers.values()) == [later] and session.remove_puller(later)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.dispatch import bringing_back, filling
+from shoal_slice_node.core.dispatch import bringing_back, filling, pulling
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import LEAVING_LOOKS_MAX
 
@@ -342,3 +342,27 @@ def test_a_look_at_what_does_not_come_back_takes_no_turn_from_what_has_room(monk
     )
     assert budget.given and budget.spent and reader.waiting, "it gave first, and paid for the look then"
     registry.leaving.session_ended(ending)
+
+
+def test_a_pull_goes_on_with_a_queue_of_which_more_comes_back_than_a_step_may_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It looked at a key twice that has nothing for it, and found nothing where messages were."""
+    monkeypatch.setattr(bringing_back, "LISTED_AT_ONCE_MAX", 3)
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k", "l"))
+    core.change_all(publish("k", b"x") for _ in range(40))
+    session, puller = core.session(), core.session()
+    core.attach(session, "q", 1)
+    core.pump()
+    with_handles(core, session, 300)
+    core.change(publish("l", b"done"))
+    core.dispatcher.close(session)
+    (feed,) = core.dispatcher.registry.feeds.values()
+    of_k, of_l = sorted(feed.streams.values(), key=lambda stream: stream.key)
+    for stream in (of_l, of_k):
+        feed.clear_lagging(stream)
+        feed.set_lagging(stream)
+    fill = filling.fill
+    monkeypatch.setattr(pulling, "fill", lambda r, stream, *rest: stream is not of_l and fill(r, stream, *rest))
+    assert [(one.key, one.low) for one in core.pull(puller, "q", 5)] == [(b"k", offset) for offset in range(1, 6)]
