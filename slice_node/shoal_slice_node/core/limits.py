@@ -487,7 +487,7 @@ PUMP_TURN_LOOKS: Final = 5_000
 """Streams looked at in one turn: about 2 ms."""
 
 LOOKS_PER_COST: Final = 5
-"""How many such looks the work of taking back counts as, for what one stretch costs that comes back."""
+"""As so many looks counts what it costs to take one stretch back."""
 
 CONSUMERS_PER_QUEUE_MAX: Final = 10_000
 """Sessions that compete for one queue."""
@@ -509,8 +509,8 @@ leases run keeps no other from its jobs. As each such queue counts as attached, 
 do."""
 
 LEAVING_LOOKS_MAX: Final = 50
-"""Consumers of a queue that are looked at to find whether sessions that ended have something out of it, for each chunk;
-if there are more, it may be so."""
+"""Consumers of a queue that are looked at to find whether sessions that ended have something out of it, for each chunk.
+Where there are more, the answer is yes without a look."""
 
 LISTED_AT_ONCE_MAX: Final = 2_000
 """Parcels of a session that ended which are listed at once, where another one waits for what it had."""

@@ -24,7 +24,8 @@ class _OfKey(NamedTuple):
 
 
 class NotSent:
-    """Lists them. Invariant: while the session is open, `_by_key` has no parcel that does not wait for it."""
+    """Lists parcels that were not sent. Invariant: while the session is open, `_by_key` has no parcel that does not
+    wait for it."""
 
     __slots__ = ("_by_key", "_left_behind", "_listed_to", "_longest", "_to_list", "_to_list_to", "left", "not_listed")
 

@@ -81,7 +81,7 @@ class Session:
         self.owed = 0
         self.owed_max = OWED_PER_SESSION_MAX
         self.is_of_calls = False
-        """All unary calls share it: who has something out cannot be told from who asks for more."""
+        """All unary calls share it: a caller that has something out cannot be told from one that asks for more."""
         self._taken = 0
         """Messages that the transport took and that are not counted yet, once for each queue."""
         self.closed = False
