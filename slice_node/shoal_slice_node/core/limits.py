@@ -414,6 +414,9 @@ APPLIED_WHOLE_MAX: Final = 64
 INLINE_STREAMS_MAX: Final = 400
 """Streams made, or looked at, at once when a queue is attached or detached: about 1 ms; more are done in turns."""
 
+STREAMS_PER_HANDLE: Final = 8
+"""Streams made, or parcels that were not sent listed, for what it costs to attach or detach one queue."""
+
 ATTACHED_AT_ONCE_MAX: Final = 50
 """Sessions that one record attaches at once, where it creates queues that they wait for, or drops those that they
 consume: about 1 ms; others in turns."""
@@ -509,8 +512,8 @@ leases run keeps no other from its jobs. As each such queue counts as attached, 
 do."""
 
 LEAVING_LOOKS_MAX: Final = 50
-"""Consumers of a queue that are looked at to find whether sessions that ended have something out of it, for each chunk.
-Where there are more, the answer is yes without a look."""
+"""Consumers of a queue that are looked at to find whether sessions that ended have something out of it, for each chunk;
+if there are more, it may be so."""
 
 LISTED_AT_ONCE_MAX: Final = 2_000
 """Parcels of a session that ended which are listed at once, where another one waits for what it had."""

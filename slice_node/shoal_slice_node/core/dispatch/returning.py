@@ -15,7 +15,7 @@ from shoal_slice_node.core.dispatch.bringing_back import take_back
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.releasing import after_release
-from shoal_slice_node.core.limits import INLINE_STREAMS_MAX, LOOKED_AT_PER_COST
+from shoal_slice_node.core.limits import INLINE_STREAMS_MAX, LOOKED_AT_PER_COST, STREAMS_PER_HANDLE
 
 
 class Returning:
@@ -39,7 +39,7 @@ class Returning:
             self._registry.leaving.begin_feed()
         walk.left[attachment] = None
         is_small = is_small and session.owed <= INLINE_STREAMS_MAX
-        if is_small and session.count_not_sent() <= INLINE_STREAMS_MAX // 8:
+        if is_small and session.count_not_sent() <= INLINE_STREAMS_MAX // STREAMS_PER_HANDLE:
             self.walks.move_to_end(feed, last=False)
             self.turn(INLINE_STREAMS_MAX)
 
