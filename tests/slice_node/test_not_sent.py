@@ -85,7 +85,7 @@ def test_what_a_closed_session_left_behind_is_listed_in_steps() -> None:
     waiting = {(b"k", n, n + 1, 0, 0, 0): Parcel(b"k", n, n, n + 1, b"x", 0, 0, n) for n in range(1, 11)}
     listed.list_new(dict(list(waiting.items())[:4]))
     listed.close(waiting)
-    assert listed.left == 10 and listed.between(b"k", 0, 100) == ([], 0)
+    assert listed.waited == 10 and listed.between(b"k", 0, 100) == ([], 0)
     assert [listed.list_left_behind(4) for _ in range(4)] == [True, True, False, False]
     assert [parcel.low for _, parcel in listed.between(b"k", 0, 100)[0]] == list(range(1, 11))
     assert all(parcel.chunk == b"" for parcel in waiting.values())

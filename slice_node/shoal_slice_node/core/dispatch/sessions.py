@@ -342,7 +342,7 @@ class Session:
         """Returns the parcels for this handle that the transport did not take, of a key's offsets first <= o < to, by
         their first offsets; and how many were looked at."""
         if self.closed:
-            self.list_left_behind(self._not_sent.left)
+            self.list_left_behind(self._not_sent.waited)
         else:
             self._not_sent.list_new(self.waiting)
         found, looked_at = self._not_sent.between(key_id, first, to)
@@ -350,7 +350,7 @@ class Session:
 
     def count_not_sent(self) -> int:
         """Returns how many parcels wait, or waited when the session closed."""
-        return self._not_sent.left or len(self.waiting)
+        return self._not_sent.waited or len(self.waiting)
 
     @property
     def not_listed(self) -> int:
