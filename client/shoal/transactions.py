@@ -54,6 +54,7 @@ class Transaction:
         tx.ack(message)
     print(receipt.value.offset)
     ```
+
     Made by `Broker.transaction`. If the block raises, nothing is sent. The end of the block raises CrossSlice if the
     keys lie on several slices, TooLarge for more than 1,000 keys and queues or 2 MiB (before anything is sent); the
     error of the first change that the slice refused, and then nothing of the transaction was done; DeadlineExceeded and
