@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.dispatch import leases, timeouts, unsent
+from shoal_slice_node.core.dispatch import timeouts
 from shoal_slice_node.core.dispatch.not_sent import Found, NotSent
-from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
 from shoal_slice_node.core.dispatch.pulling import PullAnswer
 from shoal_slice_node.core.dispatch.served import serve, silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -154,34 +153,6 @@ def test_a_backlog_that_goes_while_it_waits_for_a_session_leaves_nothing(core: N
     assert core.times(attached(core)) == []
     assert not core.dispatcher.registry.timeouts.ending
     core.check()
-
-
-def test_the_time_of_many_leases_begins_over_several_ticks(core: NacksDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """80,000 began in one step of 65 ms. None ends early, and all end."""
-    monkeypatch.setattr(leases, "LEASES_BEGUN_PER_TICK", 5)
-    names = [f"q{number}" for number in range(20)]
-    declared(core, *names, ack_timeout_ms=TIMEOUT_MS)
-    core.change(*[bind(name, "k") for name in names], publish("k", b"x"))
-    session, found = core.session(), core.dispatcher.registry.leases
-    for handle, name in enumerate(names, 1):
-        core.attach(session, name, handle)
-    core.pump()
-    begun = []
-    for _ in range(6):
-        core.wait(100)
-        begun.append((len(found), len(session.leases)))
-    assert begun == [(5, 5), (10, 10), (15, 15), (20, 20), (20, 20), (20, 20)]
-    core.dispatcher.sent(session, core.dispatcher.take(session, 1 << 20).cost_bytes)
-    waiting = []
-    for _ in range(5):
-        core.wait(100)
-        waiting.append(len(session.leases))
-    assert waiting == [15, 10, 5, 0, 0]
-    core.wait(TIMEOUT_MS - 500)
-    assert session.owed == 20, "none is over before it has had its time since it was sent"
-    core.wait(TIMEOUT_MS)
-    again = [(one.redelivered, len(one.handles)) for one in core.deliveries(session)]
-    assert sum(handles for _, handles in again) == 20 and all(times > 0 for times, _ in again)
 
 
 def test_leases_of_many_keys_end_in_turns(core: NacksDriver) -> None:
@@ -374,33 +345,6 @@ def test_a_nack_looks_at_no_more_of_what_was_not_sent_than_it_names(
     core.pump()
     taken = core.take(session)
     assert sorted(offset for _, offset, _ in taken) == list(range(1, 401)), "all of it comes, once"
-
-
-def test_the_first_nack_lists_what_was_not_sent_in_steps(core: NacksDriver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It listed 80,000 parcels in one step of 0.12 s."""
-    monkeypatch.setattr(unsent, "LISTED_AT_ONCE_MAX", 50)
-    core.change(declare("q"), bind("q", "k"), *[publish("k", b"x")] * 400)
-    session = core.session(1 << 20)
-    core.attach(session, "q", 1, 1_000, 1 << 20)
-    core.pump()
-    added: list[int] = [0]
-    add = NotSent._add
-
-    def counted(listed: NotSent, slot: Slot, parcel: Parcel) -> None:
-        added[-1] += 1
-        add(listed, slot, parcel)
-
-    monkeypatch.setattr(NotSent, "_add", counted)
-    source, acks = Source(b"c", 1), [wire.Ack(key=b"k", low=low, to=low + 1, handles=[1]) for low in (1, 400)]
-    requests.take_nacks(
-        core.node, source, session, wire.Nacks(messages=acks, unseen=True, number=1), lambda _: None, False
-    )
-    while core.node.turns.busy(source):
-        added.append(0)
-        core.node.turns.step()
-    assert sum(added) == 400 and max(added) <= 100
-    core.pump()
-    assert sorted(offset for _, offset, _ in core.take(session)) == list(range(1, 401))
 
 
 def test_what_many_handles_of_a_session_were_not_sent_is_listed_in_turns(core: NacksDriver) -> None:
