@@ -58,9 +58,10 @@ async def test_a_list_of_bindings_ends_behind_the_last_slice_that_has_a_part(mon
     admin._map = SimpleNamespace(current=SimpleNamespace(slices=["s01", "s02"]))  # type: ignore[assignment]
     has: dict[str, wire.ListBindingsResponse] = {}
 
-    async def list_part(slice_name: str, request: wire.ListBindingsRequest) -> wire.ListBindingsResponse | None:
+    async def list_part(slice_name: str, *_: object) -> wire.ListBindingsResponse | None:
         return has.get(slice_name)
 
+    monkeypatch.setattr(admin, "_deadline", lambda: 0.0)
     monkeypatch.setattr(admin, "_list_part", list_part)
     with pytest.raises(NoSuchQueue):
         await admin.bindings("q", limit=2)
