@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal_slice_node.storage.lmdb_layout import FORMAT
 from tests.repository import COMPONENTS, ROOT
 
 DESIGN_WORDS_MAX = 2500
@@ -108,3 +109,11 @@ def test_the_index_names_every_guide() -> None:
     text = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     guides = {path.relative_to(ROOT / "docs").as_posix() for path in (ROOT / "docs").rglob("*.md")} - {"README.md"}
     assert guides - {target for target, _ in LINKED.findall(text)} == set()
+
+
+def test_what_operators_read_of_the_stores_format_is_so() -> None:
+    text = (ROOT / "docs" / "administration.md").read_text(encoding="utf-8")
+    newest = int(FORMAT)
+    assert re.findall(r"has format (\d+); this version reads format (\d+)", text) == [(str(newest - 1), str(newest))]
+    versions = text.partition("\n## Versions\n")[2].partition("\n## ")[0]
+    assert [int(number) for number in re.findall(r"(\d+) that of [0-9a-f]{7}", versions)][-1] == newest

@@ -48,7 +48,7 @@ class Admin:
         self._calls = self._connection.calls
 
     async def cluster(self) -> ClusterInfo:
-        """Returns the map and its slices, as a redirector has them now."""
+        """Returns the map and its slices, as a redirector has them now. Raises Unavailable, DeadlineExceeded."""
         found = await self._calls.ask_redirector(LOCATE, LocateRequest(), self._deadline())
         owned = Counter(await self.partitions())
         slices = tuple(
@@ -57,7 +57,8 @@ class Admin:
         return ClusterInfo(found.map_version, found.age_ms, sum(owned.values()), slices)
 
     async def partitions(self) -> tuple[str, ...]:
-        """Returns the slice that owns each partition, by partition number, from the map that this connection has."""
+        """Returns the slice that owns each partition, by partition number, from the map that this connection has.
+        Raises nothing: it asks no slice."""
         owners = self._map.current.partition_map
         return tuple(owners.slices[index] for index in owners.owners)
 
@@ -67,7 +68,8 @@ class Admin:
         return _figures(await self._ask(slice_name, FIGURES, wire.FiguresRequest(), self._deadline()))
 
     async def queues(self, prefix: Name = "", after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[Name]:
-        """Returns names of queues with this prefix, over all slices, each once, in order of their bytes."""
+        """Returns names of queues with this prefix, over all slices, each once, in order of their bytes. Raises
+        InvalidName for a prefix longer than a name, and what every list does."""
         limit = PAGE_ITEMS.check(limit)
         request = wire.ListQueuesRequest(prefix=check_prefix(prefix), after=pages.decode_after(after), limit=limit)
         answers = await self._ask_all(LIST_QUEUES, request)
@@ -78,7 +80,8 @@ class Admin:
         return Page(tuple(pages.readable(name) for name, _ in found), following)
 
     async def keys(self, prefix: Name = "", after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[KeyEntry]:
-        """Returns keys with this prefix and their numbers of bound queues, over all slices, in order of their bytes."""
+        """Returns keys with this prefix and their numbers of bound queues, over all slices, in order of their bytes.
+        Raises InvalidName for a prefix longer than a name, and what every list does."""
         limit = PAGE_ITEMS.check(limit)
         request = wire.ListKeysRequest(prefix=check_prefix(prefix), after=pages.decode_after(after), limit=limit)
         answers = await self._ask_all(LIST_KEYS, request)
@@ -87,7 +90,8 @@ class Admin:
         return Page(tuple(KeyEntry(pages.readable(name), queues) for name, queues in found), following)
 
     async def members(self, key: Name, after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[Name]:
-        """Returns names of the queues bound to a key, in the order in which its slice first knew them."""
+        """Returns names of the queues bound to a key, in the order in which its slice first knew them; none for a key
+        that keeps nothing. Raises InvalidName, and what every list does."""
         limit = PAGE_ITEMS.check(limit)
         request = wire.ListMembersRequest(
             key=encode_name(key, "key"), after=pages.decode_position(after, after), limit=limit

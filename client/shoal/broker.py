@@ -135,7 +135,8 @@ class Broker(BindingVerbs, PublishVerbs, QueueVerbs):
 
     def transaction(self, *, deadline_s: float | None = None) -> Transaction:
         """Returns a transaction: `async with broker.transaction() as tx`. What `tx` takes in the block is done when the
-        block ends: all of it, in one record of one slice, or nothing. `deadline_s`: for the end of the block."""
+        block ends: all of it, in one record of one slice, or nothing. `deadline_s`: for the end of the block. What it
+        raises, and an example: see `Transaction`."""
         seconds = self._seconds(deadline_s)
         return Transaction(self._routing, self.connection.homes, self._known, lambda: self._deadline(seconds))
 
@@ -158,6 +159,13 @@ class Broker(BindingVerbs, PublishVerbs, QueueVerbs):
         logged. `deadline_s`: default of the inbox's calls. Entering attaches the queues. It raises NoSuchQueue, and
         DeadlineExceeded where a queue's home does not answer; at other slices that are away, queues are attached when
         these are back.
+
+        ```python
+        async with broker.consume(["anna", "ben"]) as inbox:
+            async for message in inbox:
+                print(message.queue, message.key, message.body)
+                await message.ack()
+        ```
         """
         window = wire.Attach(
             window_messages=arguments.WINDOW_MESSAGES.check(window_messages),
@@ -188,6 +196,12 @@ class Broker(BindingVerbs, PublishVerbs, QueueVerbs):
         returns the messages that it took; with a lease, they are given again when the lease ends. If a slice does not
         answer, the messages of the others are returned; if they have none, this waits for it and raises
         DeadlineExceeded. `on_gap`: is called with each Gap before this returns; without it, gaps are logged.
+
+        ```python
+        for message in await broker.pull("anna", 10, lease_ms=60_000):
+            print(message.body)
+            await message.ack()
+        ```
         """
         check_callback("on_gap", on_gap)
         wanted = Wanted(
@@ -201,13 +215,14 @@ class Broker(BindingVerbs, PublishVerbs, QueueVerbs):
         return await self._pulling.pull(wanted)
 
     async def peek(self, queue: Name, messages: int, *, deadline_s: float | None = None) -> list[Message]:
-        """Returns messages as `pull` does, without taking them."""
+        """Returns messages as `pull` does, without taking them. Raises NoSuchQueue."""
         name = encode_name(queue, "queue")
         wanted = Wanted(name, arguments.PULL_MESSAGES.check(messages), 0, True, self._deadline(deadline_s))
         return await self._pulling.pull(wanted)
 
     async def ack(self, *messages: Message | Delivery) -> None:
-        """Acks each message or delivery, as its own `ack` does. `flush` waits until the slices have the acks."""
+        """Acks each message or delivery, as its own `ack` does. `flush` waits until the slices have the acks. Raises
+        TypeError for anything else, before any is acked; Unavailable as their `ack` does."""
         check_acked(messages)
         for message in messages:
             message.ack_nowait()

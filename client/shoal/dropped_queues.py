@@ -14,9 +14,9 @@ from shoal_contract.names import show
 
 
 class DroppedQueues:
-    """Keeps them for one inbox. `queues`: the inbox's own dictionary, handle -> queue. `home_of`: returns the slice
-    of a queue's direct key. `on_dropped`: wakes what waits for messages. `ends`: `take_error` returns errors; False for
-    an inbox that was opened without queues: there they come and go, and it waits for those to come."""
+    """Keeps the dropped queues of one inbox. `queues`: the inbox's own dictionary, handle -> queue. `home_of`: returns
+    the slice of a queue's direct key. `on_dropped`: wakes what waits for messages. `ends`: `take_error` returns errors;
+    False for an inbox that was opened without queues: there they come and go, and it waits for those to come."""
 
     def __init__(
         self,

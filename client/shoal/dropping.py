@@ -85,27 +85,27 @@ class Dropping:
         that ended, and the errors."""
         dropped: _Lives = {}
         failed: _Errors = {}
-        left = list(queues)
-        while left:
+        to_ask = list(queues)
+        while to_ask:
             by_home: dict[str, list[bytes]] = {}
-            for queue in left:
+            for queue in to_ask:
                 by_home.setdefault(self._homes.home_of(queue), []).append(queue)
             try:
                 answers = await self._ask(by_home, lives, conditions, deadline)
             except BaseException:  # The caller stops waiting. What is under way is done all the same.
-                self._end_elsewhere_later([*dropped, *left])
+                self._end_elsewhere_later([*dropped, *to_ask])
                 raise
-            before, left = len(left), []
+            before, to_ask = len(to_ask), []
             for (_, queue), answer in answers.items():
                 if isinstance(answer, ResourceExhausted) and conditions.if_empty:
-                    left.append(queue)  # A slice looks at so many bindings in one change.
+                    to_ask.append(queue)  # A slice looks at so many bindings in one change.
                     failed[queue] = answer
                 elif isinstance(answer, ShoalError):
                     failed[queue] = answer
                 else:
                     failed.pop(queue, None)
                     dropped[queue] = answer
-            if len(left) == before:
+            if len(to_ask) == before:
                 break
         self._end_elsewhere_later([queue for queue, error in failed.items() if _may_be_done(error)])
         return dropped, failed
@@ -165,9 +165,9 @@ class Dropping:
             await asyncio.gather(*(drop_in_turn() for _ in range(min(len(places), PLACES_AT_ONCE_MAX))))
         finally:
             self._leftovers.end_later(
-                (queue, left)
+                (queue, slices)
                 for queue, each in answers.items()
-                if (left := [name for name, one in each.items() if may_be_left(one)])
+                if (slices := [name for name, one in each.items() if may_be_left(one)])
             )
         return answers
 

@@ -24,7 +24,17 @@ _WHY: Final[Mapping[int, str]] = {wire.GAP_REASON_DROPPED: "dropped", wire.GAP_R
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Says that a queue does not get the messages first <= offset < end of a key, which it still had to get. Messages
-    of a gap that were handed out before stay as they are; their acks do nothing."""
+    of a gap that were handed out before stay as they are; their acks do nothing.
+
+    ```python
+    def missed(gap: shoal.Gap) -> None:
+        print(f"{gap.queue} does not get {gap.end - gap.first} messages of {gap.key}: {gap.why}")
+
+    async with broker.consume("anna", on_gap=missed) as inbox:
+        async for message in inbox:
+            await message.ack()
+    ```
+    """
 
     queue_bytes: bytes
     """The queue's name as bytes."""

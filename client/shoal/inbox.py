@@ -110,7 +110,7 @@ class Inbox:
 
     async def close(self) -> None:
         """Sends the acks given so far, gives back what was not handed out, waiting at most CLOSE_S, and closes the
-        inbox. Iterations end."""
+        inbox. Iterations end. Raises no ShoalError: what a slice did not get is given again."""
         if self._closed:
             return
         self._closed = True

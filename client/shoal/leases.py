@@ -72,8 +72,8 @@ class Leases:
 
     def bindings_of(self, queue: Name) -> int | None:
         """Returns about how many bindings a queue had when it was last pulled, or its backlog asked for, through this
-        object: what such a question costs slices. 0: nothing is bound, and nothing was sent there yet. None: not
-        known, or there is no such queue."""
+        object, on the slices that answered: what such a question costs slices. 0: nothing is bound there, and
+        nothing was sent there yet. None: not known, or all answered and there is no such queue."""
         return self._bindings.get(encode_name(queue, "queue"))
 
     async def backlogs(self, queues: Sequence[Name], *, deadline_s: float | None = None) -> list[Backlog]:
@@ -137,8 +137,9 @@ class Leases:
         return self._routing.describing_unknown if None in bindings else self._routing.describing
 
     def _note_bindings(self, queue: bytes, bindings: int | None, silent: bool) -> None:
-        """Remembers how many bindings a queue has on the slices that answered: 0 if it is only declared; None if no
-        slice answered, or none has the queue. `silent`: some did not answer, and may have as many as before."""
+        """Remembers how many bindings a queue has on the slices that answered: 0 if it is only declared there, or if
+        none of them has it while another slice is silent. None: nothing is known of its size, as no slice answered, or
+        there is no such queue. `silent`: some did not answer, and may have as many as before."""
         before = self._bindings.pop(queue, None)
         if silent and before is not None:
             bindings = max(bindings or 0, before)

@@ -16,10 +16,10 @@ from shoal_contract.errors import ShoalError
 
 
 class LostQueues:
-    """Keeps them for one inbox. `queues`: the inbox's own dictionary, handle -> queue. `home_of`: returns the slice of
-    a queue's direct key. `attachments_at`: returns the inbox's attachments at a slice. `forget`: removes a queue from
-    the inbox. `wake`: wakes what waits for messages. `ends`: False for an inbox that was opened without queues:
-    there they come and go, and it waits for those to come."""
+    """Keeps the lost queues of one inbox. `queues`: the inbox's own dictionary, handle -> queue. `home_of`: returns the
+    slice of a queue's direct key. `attachments_at`: returns the inbox's attachments at a slice. `forget`: removes a
+    queue from the inbox. `wake`: wakes what waits for messages. `ends`: False for an inbox that was opened without
+    queues: there they come and go, and it waits for those to come."""
 
     def __init__(
         self,

@@ -341,7 +341,8 @@ class Delivery:
         self._acker.ack(self, self.first, self.end, self._consumers)
 
     async def nack(self, delay_s: float = 0) -> None:
-        """Nacks all messages for all queues of the delivery, as `Message.nack` does with one."""
+        """Nacks all messages for all queues of the delivery, as `Message.nack` does with one. Raises OutOfRange,
+        TypeError, Unavailable as that does."""
         self.nack_nowait(delay_s)
 
     def nack_nowait(self, delay_s: float = 0) -> None:
@@ -460,6 +461,12 @@ class Message:
     def process(self, *, retry_after_s: float = PROCESS_RETRY_S) -> Processing:
         """Returns a block that acks the message at its end: `async with message.process():`.
 
+        ```python
+        async with broker.consume("anna") as inbox:
+            async for message in inbox:
+                async with message.process(retry_after_s=5):
+                    print(message.body)
+        ```
         If the block raises, the message is nacked, and the exception goes on: the message comes again, here or to
         another consumer, no earlier than after `retry_after_s` seconds (up to a day; 0: at once). A block that is
         cancelled, or ended by another exception that is no error (KeyboardInterrupt), gives it back at once. A message

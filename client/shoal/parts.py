@@ -32,7 +32,7 @@ class Part(NamedTuple):
 class Parts:
     """Lists and drops parts over an open broker's connection: `parts = shoal.Parts(broker)`.
 
-    All calls raise DeadlineExceeded and Unavailable.
+    All calls raise DeadlineExceeded, Unavailable, and OutOfRange for a slice that the map does not have.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -56,7 +56,7 @@ class Parts:
 
     async def page(self, slice_name: str, after: bytes, limit: int, *, deadline_s: float) -> tuple[list[bytes], bytes]:
         """Returns names of queues that have a part on a slice, in order, and the `after` of the next page; empty if
-        there is none."""
+        there is none. Raises OutOfRange for a `limit` outside 1 to 1,000."""
         request = ListQueuesRequest(after=after, limit=limit)
         deadline = self._connection.deadline(deadline_s)
         answer = await self._calls.ask_slice(lambda: slice_name, LIST_QUEUES, request, deadline, admin=True)
@@ -64,7 +64,7 @@ class Parts:
 
     async def look(self, slice_name: str, queues: Sequence[bytes], *, deadline_s: float) -> list[Part]:
         """Returns the parts of these queues that a slice has now; at most 1,000 queues. A part that is too large to be
-        described is left out: the log tells."""
+        described is left out: the log tells. Raises the first error of another one."""
         deadline = self._connection.deadline(deadline_s)
         parts: list[Part] = []
         for queue, one in zip(
@@ -78,12 +78,14 @@ class Parts:
         return parts
 
     async def at_homes(self, queues: Sequence[bytes], *, deadline_s: float) -> dict[bytes, int | None]:
-        """Returns the incarnation that each queue's home knows now; 0 if it knows none, None if there is no queue."""
+        """Returns the incarnation that each queue's home knows now; 0 if it knows none, None if there is no queue.
+        Raises the error of the first home that does not answer."""
         lives = await self._connection.homes.lives_of(queues, self._connection.deadline(deadline_s))
         return {queue: None if life is None else life.incarnation for queue, life in lives.items()}
 
     async def drop(self, part: Part, *, deadline_s: float) -> bool:
-        """Drops exactly this part, and none of another life. Returns whether it was there."""
+        """Drops exactly this part, and none of another life. Returns whether it was there. Raises what the slice
+        refuses it with."""
         request = DropRequest(part.queue, part.incarnation, self._connection.deadline(deadline_s))
         (result,) = await self._routing.ask([(part.slice, request)])
         if isinstance(result, ShoalError) and not isinstance(result, NoSuchQueue):

@@ -80,7 +80,9 @@ class PublishVerbs:
         ttl: float | None = None,
         deadline_s: float | None = None,
     ) -> asyncio.Future[Receipt]:
-        """Publishes as `publish` does, but returns the future of the receipt as soon as there is room."""
+        """Publishes as `publish` does, but returns the future of the receipt as soon as there is room. Raises what
+        is known without an answer: errors of the arguments, DeadlineExceeded where no room came. The future has all
+        else, such as Unroutable."""
         name = encode_name(key, "key")
         deadline = self._deadline(deadline_s)
         terms = publish_terms(mandatory, not_before, live, ttl)

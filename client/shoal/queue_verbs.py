@@ -70,7 +70,7 @@ class QueueVerbs:
         return await self._queues.describe(queue, name, bindings, self._deadline(deadline_s))
 
     async def describe_key(self, key: Name, *, deadline_s: float | None = None) -> KeyDescription:
-        """Describes a key at its slice; `exists` is False for a key that keeps nothing."""
+        """Describes a key at its slice; `exists` is False for a key that keeps nothing. Raises what every call may."""
         question = wire.Describe(keys=[encode_name(key, "key")])
         session = self._routing.session_of(question.keys[0])
         answer = await session.ask(question, self._deadline(deadline_s))

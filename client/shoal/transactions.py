@@ -47,11 +47,13 @@ from shoal_contract.options import DURABLE, KeyOptions, QueueOptions, check_key_
 class Transaction:
     """Gathers changes to one slice, and commits them when its block ends: all of them, or none.
 
+    ```python
     async with broker.transaction() as tx:
         receipt = tx.publish("{room-7}talk", b"hello")
         tx.bind("inbox-anna", "{room-7}talk")
         tx.ack(message)
     print(receipt.value.offset)
+    ```
 
     Made by `Broker.transaction`. If the block raises, nothing is sent. A change that makes it more than 1,000 keys and
     queues, or 2 MiB, raises TooLarge; with acks, and parts of queues that binds need, the end of the block does, before

@@ -104,7 +104,7 @@ class Watch(ABC, Generic[Event]):
         await self.close()
 
     async def close(self) -> None:
-        """Ends the watch; iterations end. May be called twice."""
+        """Ends the watch; iterations end. May be called twice. Raises nothing."""
         self._end()
         await self._tasks.close(CLOSE_S)
 

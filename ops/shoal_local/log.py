@@ -62,7 +62,7 @@ class LogFile:
 
 class Appending:
     """Appends the lines of a new run to a log file. Lines that the file does not take, such as while the disk is full,
-    are lost, and no error: whoever reads a process's output must go on, or the process waits for ever.
+    are lost, and no error: the task that reads a process's output must go on, or the process waits for ever.
 
     `on_lost`: told why, once until the file takes lines again.
     """

@@ -180,3 +180,13 @@ async def test_what_the_first_slice_gave_is_returned_where_the_next_one_fails(mo
         assert [one.key for one in await leases.pull("q", 9, lease_ms=LEASE_MS)] == keys[:1]
         with pytest.raises(shoal.PermissionDenied):
             await leases.pull("q", 9, lease_ms=LEASE_MS)
+
+
+async def test_a_queue_is_as_large_as_it_was_while_a_slice_that_may_have_most_of_it_is_silent() -> None:
+    async with shoal.testing.FakeCluster().connect() as broker:
+        leases = shoal.Leases(broker)
+        sizes = []
+        for bindings, silent in ((5, False), (2, True), (9, True), (None, True), (2, False), (None, False)):
+            leases._note_bindings(b"q", bindings, silent)
+            sizes.append(leases.bindings_of(b"q"))
+        assert sizes == [5, 5, 9, 9, 2, None]

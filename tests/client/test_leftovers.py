@@ -4,8 +4,9 @@ answer. On the fake; test_drops.py has what a drop asks itself."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Coroutine, Iterable, Sequence
 from itertools import pairwise
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,9 +14,10 @@ import pytest
 import shoal
 from shoal import Broker
 from shoal.core.backoff import Backoff
-from shoal.dropping import Dropping
+from shoal.dropping import Dropping, _may_be_done
 from shoal.homes import Homes
 from shoal.leftovers import Leftovers
+from shoal_contract.wire import slice_pb2 as wire
 from tests.client.calls import until
 from tests.client.fake_cluster import FakeCluster
 
@@ -306,3 +308,77 @@ async def test_a_caller_that_leaves_while_the_connection_closes_is_cancelled(
     dropping.cancel()
     with pytest.raises(asyncio.CancelledError):
         await dropping
+
+
+class Places:
+    """Homes, and slices with parts, as `Leftovers` sees them. `life`, `part`: the incarnations that the home and each
+    slice tell."""
+
+    def __init__(self, life: int | None = 0, part: int = 0) -> None:
+        self.life, self.part = life, part
+        self.dropped: list[int] = []
+        self.describing = self
+        self.tasks: set[asyncio.Task[None]] = set()
+
+    async def describe(self, slice_name: str, queues: Sequence[bytes], deadline: float) -> list[Any]:
+        return [wire.QueueDescription(queue=queue, exists=True, incarnation=self.part) for queue in queues]
+
+    async def lives_of(self, queues: Sequence[bytes], deadline: float) -> dict[bytes, Any]:
+        return dict.fromkeys(queues, None if self.life is None else SimpleNamespace(incarnation=self.life))
+
+    async def ask(self, requests: Sequence[tuple[str, Any]]) -> list[Any]:
+        self.dropped.append(self.part)
+        return [[None]]
+
+    def home_of(self, queue: bytes) -> str:
+        return queue.decode()
+
+    def in_background(self, name: str, work: Coroutine[Any, Any, None]) -> None:
+        self.tasks.add(asyncio.create_task(work))
+
+
+@pytest.mark.parametrize(
+    ("life", "part", "ends"),
+    [(None, 0, True), (None, 7, True), (8, 7, True), (7, 7, False), (7, 0, False), (0, 7, False)],
+)
+async def test_a_part_ends_only_if_it_is_known_to_be_of_another_life(life: int | None, part: int, ends: bool) -> None:
+    """A life that is not known, 0, may be the one that the home has."""
+    places = Places(life, part)
+    leftovers: Any = Leftovers(places, places)  # type: ignore[arg-type]
+    await leftovers.end("s01", [b"q"], asyncio.get_running_loop().time() + 60)
+    assert places.dropped == [part] * ends
+
+
+async def test_a_bounded_number_of_places_is_asked_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.leftovers.PARTS_LEFT_AGAIN_S", 0.0)
+    monkeypatch.setattr("shoal.leftovers.PLACES_AT_ONCE_MAX", 3)
+    places, asked, most, done = Places(), 0, 0, asyncio.Event()
+    answers = asyncio.Semaphore(0)
+
+    async def end(slice_name: str, queues: Sequence[bytes], deadline: float) -> dict[bytes, Any]:
+        nonlocal asked, most
+        asked += 1
+        most = max(most, asked)
+        if asked >= 3:
+            done.set()
+        await answers.acquire()
+        asked -= 1
+        return dict.fromkeys(queues)
+
+    leftovers = Leftovers(places, places)  # type: ignore[arg-type]
+    monkeypatch.setattr(leftovers, "end", end)
+    leftovers.end_later((b"home%d" % number, ["s01"]) for number in range(20))
+    async with asyncio.timeout(30):
+        await done.wait()
+        for _ in range(20):
+            await asyncio.sleep(0)
+            answers.release()
+        await until(lambda: not leftovers._left)
+    assert most == 3
+
+
+def test_a_home_that_may_have_dropped_the_queue_leaves_its_parts_to_be_ended() -> None:
+    """One that cannot read an answer, too: the request came through."""
+    unsure = (shoal.Unavailable("x"), shoal.DeadlineExceeded("x"), shoal.Malformed("x"))
+    sure = (shoal.ResourceExhausted("x"), shoal.NoSuchQueue("x"), shoal.Conflict("x"))
+    assert [_may_be_done(error) for error in (*unsure, *sure)] == [True] * 3 + [False] * 3

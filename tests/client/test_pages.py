@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
+from shoal.admin import Admin
 from shoal.core import pages
-from shoal_contract.errors import InvalidName, Malformed
+from shoal_contract.errors import InvalidName, Malformed, NoSuchQueue
+from shoal_contract.wire import admin_pb2 as wire
+from shoal_contract.wire.slice_pb2 import BindingDescription
 
 
 def merged(parts: list[tuple[list[bytes], bytes]], limit: int) -> tuple[list[bytes], str]:
@@ -45,3 +50,24 @@ def test_what_a_list_goes_on_after_is_checked_before_anything_is_sent() -> None:
     with pytest.raises(Malformed):
         pages.decode_slice_after("s01.xyz", ["s01"])
     assert pages.decode_slice_after("s.01.00ff", ["s.01", "s02"]) == (0, b"\x00\xff")
+
+
+async def test_a_list_of_bindings_ends_behind_the_last_slice_that_has_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page before ended with that part, so the last page has nothing; the queue is there all the same."""
+    admin = Admin.__new__(Admin)
+    admin._map = SimpleNamespace(current=SimpleNamespace(slices=["s01", "s02"]))  # type: ignore[assignment]
+    has: dict[str, wire.ListBindingsResponse] = {}
+
+    async def list_part(slice_name: str, *_: object) -> wire.ListBindingsResponse | None:
+        return has.get(slice_name)
+
+    monkeypatch.setattr(admin, "_deadline", lambda: 0.0)
+    monkeypatch.setattr(admin, "_list_part", list_part)
+    with pytest.raises(NoSuchQueue):
+        await admin.bindings("q", limit=2)
+    items = [wire.ListedBinding(binding=BindingDescription(key=key)) for key in (b"k", b"l")]
+    has["s01"] = wire.ListBindingsResponse(bindings=items)
+    page = await admin.bindings("q", limit=2)
+    assert ([one.key for one in page.items], page.next) == (["k", "l"], "s02.")
+    page = await admin.bindings("q", after=page.next, limit=2)
+    assert (page.items, page.next) == ((), "")

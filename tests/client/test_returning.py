@@ -199,3 +199,30 @@ def test_each_nack_has_a_number_in_the_order_of_the_frames() -> None:
         (10_005, 10_000),
         (20_005, 5_000),
     ]
+
+
+def test_what_goes_back_again_and_again_is_noted_once() -> None:
+    returning = Returning()
+    for number in range(1, 1_000):
+        returning.add(4, 5, (1, number))
+    assert len(returning._lowest) == len(returning._pieces) == 1
+    returning.taken((1, 998))
+    assert returning.is_behind(5), "the newest nack counts"
+    returning.taken((1, 999))
+    assert not returning and not returning.is_behind(5)
+
+
+async def test_what_is_put_back_is_as_old_as_when_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The buffer had been looked at while the program had it: what is left of it was given back too late."""
+    inbox, loop = Inbox(1), asyncio.get_running_loop()
+    came_s, real = loop.time(), loop.time
+    await inbox.buffer.put(inbox.slice.delivery(1))
+    taken: Any = inbox.buffer.take()
+    with monkeypatch.context() as later:
+        later.setattr(loop, "time", lambda: real() + 50)
+        await inbox.buffer.put(inbox.slice.delivery(1, key=b"l"))
+    inbox.buffer.give_back_old({1: 60.0}, 60.0, came_s + 61)
+    assert inbox.slice.given_back == []
+    inbox.buffer.put_back([taken])
+    inbox.buffer.give_back_old({1: 60.0}, 60.0, came_s + 62)
+    assert inbox.slice.given_back == [(1, 1)] and inbox.handed_out() == [1]

@@ -118,7 +118,7 @@ async def test_segments_wait_in_the_journal_while_the_archive_is_gone(
                 await asyncio.sleep(0.01)
             waiting = archiving.figures.waiting
             assert waiting > 3 and "archive" in archiving.figures.problem
-            told = f"the archive takes no segments, and {waiting} wait on the slice's disk: "
+            told = f"the archive takes no segments, and {waiting} wait on the slice's disk to be put or found there: "
             assert archiving.trouble == told + archiving.figures.problem
             assert journal.first_lsn == 1, "nothing is released"
             append(journal, 4)
@@ -149,6 +149,14 @@ async def test_a_segment_is_sealed_once_the_journals_disk_has_room(
         return asyncio.get_running_loop().run_in_executor(journal_thread, work)
 
     archiving = Archiving(Archive(ARCHIVE, files), journal, in_journal_thread, every_s=0.01)
+    attempts: list[int] = []
+    seal = archiving._seal
+
+    def counted_seal() -> None:
+        attempts.append(len(attempts))
+        seal()
+
+    monkeypatch.setattr(archiving, "_seal", counted_seal)
     running = asyncio.create_task(archiving.run())
 
     def out_of_files(below_lsn: int) -> int:
@@ -161,7 +169,8 @@ async def test_a_segment_is_sealed_once_the_journals_disk_has_room(
                 await asyncio.sleep(0.01)
 
     try:
-        await until(lambda: "could not be closed" in caplog.text)
+        await until(lambda: len(attempts) >= 4)
+        assert len(caplog.records) == 1 and "could not be closed" in caplog.text
         files.free_bytes = 1 << 60
         await until(lambda: archiving.figures.archived == 1)
         caplog.clear()
@@ -174,6 +183,23 @@ async def test_a_segment_is_sealed_once_the_journals_disk_has_room(
     finally:
         running.cancel()
     assert len(caplog.records) < 5, "it is not said again and again"
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_segment_that_is_found_in_the_archive_is_there_for_good(seed: int) -> None:
+    """Its name may not be on disk: the process was killed before that. The journal releases it now."""
+    files = FaultyFiles()
+    journal, archive = open_journal(files), Archive(ARCHIVE, files)
+    while not list(journal.closed(journal.next_lsn)):
+        append(journal, 4)
+    segment, _ = next(iter(journal.closed(journal.next_lsn)))
+    files.steps_left = 2
+    with pytest.raises(PowerLoss):  # Here the process is killed: it has linked and renamed.
+        archive.put(segment.path)
+    files.steps_left = 1 << 60
+    assert ARCHIVE / segment.path.name in files.paths()
+    assert not archive.put(segment.path)
+    assert ARCHIVE / segment.path.name in files.after_power_loss(Random(seed)).paths()
 
 
 @pytest.mark.parametrize("links", [True, False])

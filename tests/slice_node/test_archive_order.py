@@ -140,7 +140,8 @@ async def test_those_that_wait_are_told_while_the_archive_takes_nothing() -> Non
     append(journal, 3)
     async with running(files, journal) as life:
         await until(lambda: life.archiving.figures.failures >= 2)
-        assert "the archive takes no segments, and 1 wait on the slice's disk: " in life.archiving.trouble
+        told = "the archive takes no segments, and 1 wait on the slice's disk to be put or found there: "
+        assert told in life.archiving.trouble
         append(journal, 3)
         await life.turned()
         assert life.archiving.figures.waiting == 1, "the next one is not closed before the archive took this one"

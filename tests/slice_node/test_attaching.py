@@ -259,3 +259,35 @@ def test_small_queues_are_pulled_from_where_large_ones_have_taken_all_room() -> 
     share.limit_bytes = share.used_bytes * SMALL_PULLS_PART // (SMALL_PULLS_PART + 1)
     with pytest.raises(ResourceExhausted, match="memory of attached queues"):
         core.pull(session, "y", 1)
+
+
+def test_each_client_that_pulls_from_a_queue_needs_room_though_the_queue_is_in_memory(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(attach_room, "SMALL_PULLS_PART", 1 << 60)
+    core = queues("x")
+    core.change(publish("1x", b"1"), publish("1x", b"2"), publish("1x", b"3"))
+    core.attach(core.session(), "x", 1, 1)
+    core.pump()
+    puller, share = core.session(), core.dispatcher.shares.attached
+    share.limit_bytes = share.used_bytes + ATTACHMENT_BYTES - 1
+    with pytest.raises(ResourceExhausted, match="memory of attached queues"):
+        core.pull(puller, "x", 1)
+    share.limit_bytes += 1
+    assert core.pull(puller, "x", 1)
+    share.limit_bytes = share.used_bytes
+    assert core.pull(puller, "x", 1), "it has something out, and takes no more room"
+
+
+def test_a_pull_that_was_forgotten_before_takes_no_later_one_with_it() -> None:
+    """Of the same queue and session."""
+    core = queues("x")
+    core.change(publish("1x", b"1"), publish("1x", b"2"))
+    session = core.session()
+    core.pull(session, "x", 1)
+    (before,) = session.pullers.values()
+    core.dispatcher.registry.forget_puller(before)
+    core.pull(session, "x", 1)
+    (later,) = session.pullers.values()
+    assert later is not before and not session.remove_puller(before)
+    assert list(session.pullers.values()) == [later] and session.remove_puller(later)

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import pytest
 
-from shoal_contract.errors import InvalidName, Malformed, NotOwner, OutOfRange, ResourceExhausted, ShoalError, from_wire
+from shoal_contract.errors import (
+    InvalidName,
+    Malformed,
+    NotOwner,
+    OutOfRange,
+    ResourceExhausted,
+    ShoalError,
+    TooLarge,
+    from_wire,
+)
+from shoal_contract.limits import FRAME_BYTES_MAX
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import ChangeHead, Kind, encode_ownership
 from shoal_slice_node.core.limits import BINDINGS_PER_QUEUE_MAX
 from shoal_slice_node.core.read.memberships import Verifier, export_pages
+from shoal_slice_node.core.verbs import changes
 from shoal_slice_node.core.verbs.changes import parse_change, parse_import
 
 from .bulk_client import RUN, Memberships, imports, live_memberships
@@ -162,6 +173,15 @@ def test_sessions_may_not_import_and_chunks_have_nothing_else() -> None:
     short = wire.Step(imports=wire.Imports(queues=[b"q"], key_counts=[2], keys=[b"a"]))
     with pytest.raises(Malformed, match="1 keys; it needs 2"):
         parse_import(wire.Change(steps=[short]).SerializeToString())
+
+
+def test_the_fields_of_a_large_chunk_are_counted_before_it_is_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parsed, each takes much more than the two bytes that it came in."""
+    data = wire.Change(steps=[wire.Step()]).SerializeToString() * (FRAME_BYTES_MAX // 4)
+    monkeypatch.setattr(changes, "_check", lambda data: pytest.fail("it was parsed"))
+    for parse in (parse_change, parse_import):
+        with pytest.raises(TooLarge, match="operations"):
+            parse(data)
 
 
 def test_export_tells_cursors_ends_and_done_ranges() -> None:

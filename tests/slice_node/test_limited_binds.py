@@ -19,6 +19,7 @@ from shoal_slice_node.core.dispatch.shares import Share
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.limited_binds import check_imports, limit_binds
 from shoal_slice_node.core.node.unused_drops import UnusedDrops
+from shoal_slice_node.core.verbs.bind import BIND, LIMITED_BIND
 from shoal_slice_node.core.verbs.changes import check_change, parse_change
 
 from .brokers import connected, running
@@ -181,3 +182,22 @@ def passes(data: bytes) -> bool:
     except TooLarge:
         return False
     return True
+
+
+@pytest.mark.parametrize("refused", ["", "a", "b", "c", "ab", "ac", "abc"])
+def test_what_a_limited_bind_names_is_what_it_binds(refused: str) -> None:
+    """The archive and the census read memberships of it: keys of a refused queue were those of the next one."""
+    keys = {"a": ["a1", "a2"], "b": [], "c": ["c1"], "d": ["d1", "d2"]}
+
+    def binds_of(queues: str) -> wire.Binds:
+        return wire.Binds(
+            queues=[queue.encode() for queue in queues],
+            key_counts=[len(keys[queue]) for queue in queues],
+            keys=[key.encode() for queue in queues for key in keys[queue]],
+            start=wire.START_LAST,
+            start_value=3,
+        )
+
+    limited = wire.LimitedBinds(binds=binds_of("abcd"), no_room=[queue.encode() for queue in refused])
+    left = "".join(queue for queue in "abcd" if queue not in refused)
+    assert LIMITED_BIND.columns(limited) == BIND.columns(binds_of(left))

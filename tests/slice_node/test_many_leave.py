@@ -115,13 +115,13 @@ def test_one_step_takes_back_some_of_what_many_sessions_have_of_one_binding(
     for session in sessions:
         core.dispatcher.close(session)
     steps, looked_at = [], []
-    give_back = Stream.give_back
+    take_all_back = Stream.take_all_back
 
     def counted(stream: Stream, *of: object) -> object:
         looked_at.append(len(stream.out))
-        return give_back(stream, *of)  # type: ignore[arg-type]
+        return take_all_back(stream, *of)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(Stream, "give_back", counted)
+    monkeypatch.setattr(Stream, "take_all_back", counted)
     owed = sum(session.owed for session in sessions)
     assert owed >= 1_000
     while core.dispatcher.turn():

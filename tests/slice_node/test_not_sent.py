@@ -2,8 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
+
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.dispatch import unsent
 from shoal_slice_node.core.dispatch.not_sent import NotSent
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
+from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.turns import Source
+
+from .core_driver import bind, declare, publish
+from .nacks_driver import NacksDriver
 
 
 def test_parcels_of_a_key_are_found_by_their_offsets() -> None:
@@ -85,7 +94,35 @@ def test_what_a_closed_session_left_behind_is_listed_in_steps() -> None:
     waiting = {(b"k", n, n + 1, 0, 0, 0): Parcel(b"k", n, n, n + 1, b"x", 0, 0, n) for n in range(1, 11)}
     listed.list_new(dict(list(waiting.items())[:4]))
     listed.close(waiting)
-    assert listed.left == 10 and listed.between(b"k", 0, 100) == ([], 0)
+    assert listed.waited == 10 and listed.between(b"k", 0, 100) == ([], 0)
     assert [listed.list_left_behind(4) for _ in range(4)] == [True, True, False, False]
     assert [parcel.low for _, parcel in listed.between(b"k", 0, 100)[0]] == list(range(1, 11))
     assert all(parcel.chunk == b"" for parcel in waiting.values())
+
+
+def test_the_first_nack_lists_what_was_not_sent_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It listed 80,000 parcels in one step of 0.12 s."""
+    monkeypatch.setattr(unsent, "LISTED_AT_ONCE_MAX", 50)
+    core = NacksDriver()
+    core.change(declare("q"), bind("q", "k"), *[publish("k", b"x")] * 400)
+    session = core.session(1 << 20)
+    core.attach(session, "q", 1, 1_000, 1 << 20)
+    core.pump()
+    added: list[int] = [0]
+    add = NotSent._add
+
+    def counted(listed: NotSent, slot: Slot, parcel: Parcel) -> None:
+        added[-1] += 1
+        add(listed, slot, parcel)
+
+    monkeypatch.setattr(NotSent, "_add", counted)
+    source, acks = Source(b"c", 1), [wire.Ack(key=b"k", low=low, to=low + 1, handles=[1]) for low in (1, 400)]
+    requests.take_nacks(
+        core.node, source, session, wire.Nacks(messages=acks, unseen=True, number=1), lambda _: None, False
+    )
+    while core.node.turns.busy(source):
+        added.append(0)
+        core.node.turns.step()
+    assert sum(added) == 400 and max(added) <= 100
+    core.pump()
+    assert sorted(offset for _, offset, _ in core.take(session)) == list(range(1, 401))

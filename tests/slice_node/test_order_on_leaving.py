@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.dispatch import bringing_back, filling
+from shoal_slice_node.core.dispatch import bringing_back, filling, pulling
 from shoal_slice_node.core.dispatch.sessions import Session
 
 from .core_driver import CoreDriver, bind, declare, publish
@@ -119,6 +119,43 @@ def test_a_new_message_does_not_come_before_what_comes_back() -> None:
     core.attach(other, "q", 1, 2 * WINDOW)
     core.dispatcher.detach(session, 1)
     core.change(publish("k", b"new"))
+    assert consumed(core, other) == [(offset, 0) for offset in range(1, WINDOW + 2)]
+
+
+def also_ending(core: CoreDriver) -> Session:
+    """Returns a session of another queue that takes many turns to end."""
+    session = core.session()
+    core.change(declare("other"))
+    core.attach(session, "other", 1)
+    with_handles(core, session, 1_000)
+    return session
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_it_does_while_a_session_of_another_queue_ends(kind: int) -> None:
+    """That session has nothing out of this queue; what others left of it still comes first."""
+    core = of_many(MESSAGES)
+    session, unrelated = core.session(), also_ending(core)
+    core.attach(session, "q", 1, WINDOW)
+    core.pump()
+    core.dispatcher.close(unrelated)
+    core.dispatcher.detach(session, 1)
+    core.attach(session, "q", 2, WINDOW)
+    assert core.dispatcher.attaching.closing and core.dispatcher.attaching.returning.walks
+    core.dispatcher._pump._next_kind = kind
+    assert [offset for offset, _ in consumed(core, session)] == list(range(1, MESSAGES + 1))
+
+
+def test_a_new_message_does_not_either_while_a_session_of_another_queue_ends() -> None:
+    core = of_many(WINDOW)
+    session, other, unrelated = core.session(), core.session(), also_ending(core)
+    core.attach(session, "q", 1, 2 * WINDOW)
+    core.pump()
+    core.attach(other, "q", 1, 2 * WINDOW)
+    core.dispatcher.close(unrelated)
+    core.dispatcher.detach(session, 1)
+    core.change(publish("k", b"new"))
+    assert core.dispatcher.attaching.closing and core.dispatcher.attaching.returning.walks
     assert consumed(core, other) == [(offset, 0) for offset in range(1, WINDOW + 2)]
 
 
@@ -260,3 +297,27 @@ def test_a_look_at_what_does_not_come_back_takes_no_turn_from_what_has_room(monk
     )
     assert budget.given and budget.spent and reader.waiting, "it gave first, and paid for the look then"
     registry.leaving.session_ended(ending)
+
+
+def test_a_pull_goes_on_with_a_queue_of_which_more_comes_back_than_a_step_may_list(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It looked at a key twice that has nothing for it, and found nothing where messages were."""
+    monkeypatch.setattr(bringing_back, "LISTED_AT_ONCE_MAX", 3)
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k", "l"))
+    core.change_all(publish("k", b"x") for _ in range(40))
+    session, puller = core.session(), core.session()
+    core.attach(session, "q", 1)
+    core.pump()
+    with_handles(core, session, 300)
+    core.change(publish("l", b"done"))
+    core.dispatcher.close(session)
+    (feed,) = core.dispatcher.registry.feeds.values()
+    of_k, of_l = sorted(feed.streams.values(), key=lambda stream: stream.key)
+    for stream in (of_l, of_k):
+        feed.clear_lagging(stream)
+        feed.set_lagging(stream)
+    fill = filling.fill
+    monkeypatch.setattr(pulling, "fill", lambda r, stream, *rest: stream is not of_l and fill(r, stream, *rest))
+    assert [(one.key, one.low) for one in core.pull(puller, "q", 5)] == [(b"k", offset) for offset in range(1, 6)]

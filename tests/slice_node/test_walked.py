@@ -16,9 +16,11 @@ import pytest
 import shoal_slice_node
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_slice_node.core.limits import INLINE_STREAMS_MAX
+from shoal_slice_node.core.turns import Source
 
 from .brokers import connected, running
-from .core_driver import bind, declare, publish
+from .core_driver import CoreDriver, bind, declare, publish
 from .raw_session import RawSession
 
 Call = tuple[str, str]
@@ -28,6 +30,8 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "slice_node" / "shoal_slice_node"
 LATER = {("adapters/checkpoints.py", "run"), ("storage/checkpoint_writer.py", "write")}
 """Steps of a checkpoint, which comes apart from the walk."""
+SESSION_END = "The end of a session with messages out"
+CORE_ENDS_SESSION = ("core/dispatch/attaching.py", "close")
 WAIT_S = 60
 
 
@@ -148,11 +152,40 @@ async def test_the_walks_go_the_way_that_they_tell(tmp_path: Path) -> None:
                     await session.ask(wire.SessionRequest(describe=wire.Describe(keys=[b"k"])))
             met["A delivery"] = list(calls)
             met.update(await other_walks(session, calls))
+            calls.clear()
             session.call.cancel()
+            await until(lambda: ("core/dispatch/leaving.py", "session_ends") in calls)
+            ended = list(calls)
+    assert first_unmet(steps(SESSION_END)[: steps(SESSION_END).index(CORE_ENDS_SESSION) + 1], ended) is None
     for title, found in met.items():
         walk = steps(title)
         assert len(walk) >= 4, title
         assert first_unmet(walk, found) is None, title
+
+
+def test_the_end_of_a_session_goes_the_way_that_its_walk_tells() -> None:
+    """One that takes turns to end, so that another message of a key comes before them."""
+    core = CoreDriver()
+    core.change(declare("q", "r"), bind("q", "k"), bind("r", "l"))
+    ending, other = core.session(), core.session()
+    core.attach(ending, "q", 1)
+    core.attach(ending, "r", 2)
+    for handle in range(3, INLINE_STREAMS_MAX):
+        core.dispatcher.attach(ending, b"none %d" % handle, handle, 1, 1)
+    core.change(publish("k", b"1"), publish("l", b"1"))
+    assert len(core.take(ending)) == 2
+    core.change(publish("k", b"2"))
+    assert ending.waiting, "it is not sent"
+    core.attach(other, "q", 1)
+    core.pump()
+    with recorded() as calls:
+        core.node.close_session(ending, Source(b"", ending))
+        core.change(publish("k", b"3"))
+        core.dispatcher._pump._next_kind = 0
+        core.pump()
+    walk = steps(SESSION_END)
+    assert first_unmet(walk[walk.index(CORE_ENDS_SESSION) :], calls) is None
+    assert core.take(other) == [("k", 1, b"1"), ("k", 2, b"2"), ("k", 3, b"3")]
 
 
 @pytest.mark.parametrize("walk", ["ba", "abd", "aab"])

@@ -13,7 +13,7 @@ from shoal.limits import RECENT_DELIVERIES_MAX
 
 
 class RecentBytes:
-    """Remembers them for one slice. A delivery counts for the first of its handles."""
+    """Remembers deliveries of one slice. A delivery counts for the first of its handles."""
 
     __slots__ = ("_last",)
 

@@ -177,9 +177,9 @@ UTF-8."""
 LOOK_EVERY_S_MIN: Final = 0.03
 LOOK_EVERY_S_MAX: Final = 1.0
 LOOK_SHARE: Final = 0.1
-"""Backlogs of waiting queues are asked for together. The pause behind a look is nine times as long as the look, so
-that it takes a tenth of the time, within these bounds; a look of over 0.11 s has no longer pause than the upper bound,
-or what the shares below make necessary, and so takes more of the time."""
+"""Backlogs of waiting queues are asked for together. The pause behind a look is nine times as long as the look, but at
+least LOOK_EVERY_S_MIN and at most LOOK_EVERY_S_MAX: so a look takes a tenth of the time, and one of over 0.11 s takes
+more. The shares below bound that: they make the pause longer than LOOK_EVERY_S_MAX where it must be."""
 
 LOOK_BINDINGS_SMALL: Final = LONG_QUESTION_BINDINGS
 LOOK_BINDINGS_MEDIUM: Final = 10_000

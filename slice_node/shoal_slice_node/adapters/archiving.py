@@ -79,7 +79,7 @@ class Archiving:
         """Says that the archive takes nothing, as a sentence; "" while it does, or nothing was tried."""
         if not self.figures.problem:
             return ""
-        waiting = f"{self.figures.waiting} wait on the slice's disk"
+        waiting = f"{self.figures.waiting} wait on the slice's disk to be put or found there"
         return f"the archive takes no segments, and {waiting}: {self.figures.problem}"
 
     def release(self, below_lsn: int) -> None:

@@ -201,7 +201,7 @@ class Broker:
     def check_takes_sessions(self) -> None:
         """Raises ResourceExhausted while the process holds much more than its budget."""
         if self.watchman.memory_short is not None:
-            raise self.watchman.memory_short.with_traceback(None)  # Else it keeps the frames of all who were told.
+            raise self.watchman.memory_short.with_traceback(None)  # Else it keeps the frames of all that were told.
 
     def open_session(
         self,

@@ -103,7 +103,11 @@ MEMORY_LIMIT = ("memory_limit_bytes", "A share of the memory budget.")
 
 
 ARCHIVE_GAUGES: tuple[tuple[str, str, ArchiveValue], ...] = (
-    ("archive_waiting_segments", "Closed segments that the journal keeps for the archive.", lambda f: f.waiting),
+    (
+        "archive_waiting_segments",
+        "Closed segments to be archived, or looked for there.",
+        lambda f: f.waiting,
+    ),
     ("archive_failing", "1 while the archive takes nothing; the log says why.", lambda f: bool(f.problem)),
 )
 

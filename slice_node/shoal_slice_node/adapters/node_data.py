@@ -81,7 +81,7 @@ class NodeData:
 
     async def _end_without_folder(self) -> None:
         """Raises Corrupt once the data is removed: what is acknowledged from then on would be lost."""
-        while not self.store.removed:  # noqa: ASYNC110 - nobody tells
+        while not self.store.removed:  # noqa: ASYNC110 - nothing tells
             await asyncio.sleep(FOLDER_LOOK_MS / 1000)
         raise Corrupt(
             "its data folder was removed while it ran: what the slice had is gone, unless there is a backup",

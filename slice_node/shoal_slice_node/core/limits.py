@@ -432,6 +432,9 @@ APPLIED_WHOLE_MAX: Final = 64
 INLINE_STREAMS_MAX: Final = 400
 """Streams made, or looked at, at once when a queue is attached or detached: about 1 ms; more are done in turns."""
 
+STREAMS_PER_HANDLE: Final = 8
+"""Streams made, or parcels that were not sent listed, for what it costs to attach or detach one queue."""
+
 ATTACHED_AT_ONCE_MAX: Final = 50
 """Sessions that one record attaches at once, where it creates queues that they wait for, or drops those that they
 consume: about 1 ms; others in turns."""
@@ -505,7 +508,7 @@ PUMP_TURN_LOOKS: Final = 5_000
 """Streams looked at in one turn: about 2 ms."""
 
 LOOKS_PER_COST: Final = 5
-"""How many such looks the work of taking back counts as, for what one stretch costs that comes back."""
+"""As so many looks counts what it costs to take one stretch back."""
 
 CONSUMERS_PER_QUEUE_MAX: Final = 10_000
 """Sessions that compete for one queue."""
@@ -538,8 +541,9 @@ LISTED_AT_ONCE_MAX: Final = 2_000
 """Parcels of a session that ended which are listed at once, where another one waits for what it had."""
 
 SMALL_PULLS_PART: Final = 16
-"""Pulls of queues with up to INLINE_STREAMS_MAX bindings find room in 1/16 of the share of attached queues more: a few
-that pull from large queues, under long leases, keep no worker with a small one from its jobs."""
+"""Pulls of queues that are in memory, or have up to INLINE_STREAMS_MAX bindings, find room in 1/16 of the share of
+attached queues more: a few that pull from large queues, under long leases, keep no worker with a small one from its
+jobs."""
 
 DETACHED_NOTED_MAX: Final = 10_000
 """Attachments that left a session while parcels waited that may be theirs: some 7 MB. With more, these parcels are

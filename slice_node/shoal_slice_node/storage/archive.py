@@ -42,7 +42,7 @@ class Archive:
 
     def put_lacking(self, path: Path) -> bool:
         """Archives a closed segment, unless a look says that the archive has all of it. Returns whether it had to.
-        Reads two pages of each file if it had not. Raises the same errors as `put`."""
+        Reads one page of the archive's copy and two of the segment if it had not. Raises the same errors as `put`."""
         try:
             return not self._has(path) and self._put(path, None)
         except OSError as error:

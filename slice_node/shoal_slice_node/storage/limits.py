@@ -57,8 +57,8 @@ ARCHIVE_COPY_BYTES: Final = 1 << 20
 """Bytes copied to the archive at a time, where a segment cannot be linked: the loop waits for no more than that."""
 
 ARCHIVE_LOOK_BYTES: Final = 4 << 10
-"""Bytes that a look compares at a segment's beginning, and reads where the archive's copy ends: one page of each file.
-They hold the segment's head, whose nonce no other segment has."""
+"""Bytes that a look compares at the beginning of a segment and of the archive's copy, and reads of the segment where
+that copy ends: one page each. The first has the segment's head, whose nonce no other segment has."""
 
 LOST_RECORDS_SHOWN: Final = 100
 """Records that a cut of the journal would give up and that are shown one by one; the others are counted by kind."""

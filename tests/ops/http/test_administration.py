@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import httpx
 
@@ -75,6 +76,22 @@ def test_purge_drops_the_backlog_and_keeps_the_bindings(http: httpx.Client) -> N
     assert (found["messages"], found["bindings"]) == (0, 1)
     ok(http.post("/v1/keys/purge-1/messages", json={"body": "later"}))
     assert ok(http.post("/v1/queues/purged/pull"))["messages"][0]["offset"] == 4
+
+
+def test_a_queue_tells_when_the_oldest_message_of_its_backlog_was_published(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/aged"))
+    keys = [f"aged-{number}" for number in range(6)]
+    ok(http.post("/v1/queues/aged/bindings", json={"keys": keys}))
+    assert ok(http.get("/v1/queues/aged"))["oldest_ms"] == 0
+    for key in keys:
+        ok(http.post(f"/v1/keys/{key}/messages", json={"body": "x"}))
+    messages: list[dict[str, Any]] = []
+    while len(messages) < len(keys):
+        messages += ok(http.post("/v1/queues/aged/pull", json={"messages": 100}))["messages"]
+    for message in sorted(messages, key=lambda one: one["time_ms"]):
+        assert ok(http.get("/v1/queues/aged"))["oldest_ms"] == message["time_ms"]
+        ok(http.post("/v1/queues/aged/acks", json={"ids": [message["id"]]}))
+    assert ok(http.get("/v1/queues/aged"))["oldest_ms"] == 0
 
 
 def test_the_overview_follows_what_happens(http: httpx.Client, running: Running) -> None:

@@ -145,6 +145,38 @@ async def test_a_pull_of_a_queue_that_no_slice_counts_looks_again_after_a_while(
     assert len(arrivals) == 1 and not early.done()
 
 
+async def test_a_pull_of_a_queue_that_others_have_leased_whole_looks_again_after_a_while(
+    leases: FakeLeases, tasks: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lease may have ended: the backlog is the same, and there is something to take."""
+    monkeypatch.setattr(limits, "RETRY_S", WAIT_S)
+    leases.backlog = {b"h": SOME}
+    arrivals, gone = started(leases, tasks)
+    early = tasks.start("pull", arrivals.wait(b"h", SOME.messages, WAIT_S, gone))
+    await leases.looked(3)
+    assert not early.done()
+    monkeypatch.setattr(limits, "RETRY_S", -1.0)
+    later = tasks.start("pull", arrivals.wait(b"h", SOME.messages, WAIT_S, gone))
+    async with asyncio.timeout(WAIT_S / 2):
+        assert await later == 1
+    assert len(arrivals) == 1 and not early.done()
+
+
+async def test_a_pull_ends_at_once_if_its_queue_is_gone_and_goes_on_if_a_slice_is_silent(
+    leases: FakeLeases, tasks: Tasks
+) -> None:
+    """A slice that is silent may be the one that has the queue."""
+    gone_here = NONE._replace(exists=False)
+    leases.backlog = {b"h": gone_here._replace(silent=("s01",))}
+    arrivals, gone = started(leases, tasks)
+    pull = tasks.start("pull", arrivals.wait(b"h", 0, WAIT_S, gone))
+    await leases.looked(3)
+    assert not pull.done()
+    leases.backlog = {b"h": gone_here}
+    async with asyncio.timeout(WAIT_S / 2):
+        assert await pull == 0
+
+
 async def test_a_look_that_fails_is_told_once_while_it_does(
     leases: FakeLeases, tasks: Tasks, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -111,8 +111,10 @@ def test_auto_ack_takes_what_was_written_to_a_stream_that_stands(http: httpx.Cli
     publish(http, "auto-1", *map(str, range(20)))
     with streaming(http, "auto-a", "auto") as events:
         assert [next(events)["body"] for _ in range(20)] == [str(number) for number in range(20)]
+        began = time.monotonic()
         while ok(http.get("/v1/queues/auto-a"))["messages"]:
             time.sleep(0.02)
+        assert time.monotonic() - began < limits.HEARTBEAT_S / 2, "acks do not wait for the next event"
 
 
 def test_a_stream_and_a_pull_compete_and_acks_count_for_either(http: httpx.Client) -> None:

@@ -214,8 +214,10 @@ def test_names_may_hold_any_bytes(http: httpx.Client, name: bytes) -> None:
 def test_what_is_not_acked_comes_again_when_its_lease_ends(http: httpx.Client) -> None:
     ok(http.put("/v1/queues/lease"))
     ok(http.post("/v1/queues/lease/messages", json={"body": "x"}))
-    assert [one["redelivered"] for one in pull(http, "lease", lease_ms=1)] == [0]
-    assert [one["redelivered"] for one in pull(http, "lease", wait_s=30)] == [1]
+    assert [one["redelivered"] for one in pull(http, "lease", lease_ms=2_000)] == [0]
+    began = time.monotonic()
+    assert [one["redelivered"] for one in pull(http, "lease", wait_s=40)] == [1]
+    assert time.monotonic() - began < 30, "it was woken, while the backlog stayed the same"
 
 
 def test_a_pull_waits_for_the_first_message(http: httpx.Client) -> None:

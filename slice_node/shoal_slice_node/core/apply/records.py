@@ -1,6 +1,7 @@
 """Encodes and decodes what journal records hold: their kinds and payloads. shoal_contract.journal_record frames them.
 
-CHANGE     producer 16 | sequence u64 | settled u64 | serialized Change, as the client sent it
+CHANGE     producer 16 | sequence u64 | settled u64 | serialized Change, as the client sent it, but for what the leader
+           decides: drops that it leaves out, and LimitedBinds in the place of Binds
 ACKS       LSN when they were taken u64 | (queue id 8 | key id 8 | from u64 | to u64)*     from <= done < to, by queue
 TRIM       (key id 8 | low u64 | lsn u64 when the search for low began)*
 RECLAIM    (length u8 | what to reclaim, as core/rows/small_rows draws it)*

@@ -32,7 +32,7 @@ class AttachRoom:
         self._session = session
         self._queues = len(session.by_queue)
         self._used_bytes = registry.shares.attached.used_bytes
-        self._left: set[bytes] = set()
+        self._replaced: set[bytes] = set()
         """Names of queues with a replaced handle."""
         self._forgotten: set[bytes] = set()
         """Ids of queues that nothing consumes any more after that."""
@@ -41,13 +41,13 @@ class AttachRoom:
         """Checks one more queue. Raises Conflict if the session has it under another handle, ResourceExhausted."""
         session = self._session
         other = session.by_queue.get(name)
-        if other is not None and other != handle and name not in self._left:
+        if other is not None and other != handle and name not in self._replaced:
             raise Conflict(
                 f"this session has queue {show(name)} attached already, as handle {other}", subject=show(name)
             )
         if len(session.ended_handles) >= ENDED_UNREAD_MAX:
             raise exhausted("ended handles that the session has not read", ENDED_UNREAD_MAX, len(session.ended_handles))
-        self._leave(handle)
+        self._replace(handle)
         self._queues += 1
         if self._queues > ATTACHED_PER_SESSION_MAX:
             raise exhausted("queues attached by one session", ATTACHED_PER_SESSION_MAX, self._queues)
@@ -56,12 +56,12 @@ class AttachRoom:
         if self._used_bytes > share.limit_bytes:
             raise _no_room(share.limit_bytes, self._used_bytes)
 
-    def _leave(self, handle: int) -> None:
+    def _replace(self, handle: int) -> None:
         session = self._session
         name = session.queue_of(handle)
-        if name is None or name in self._left:
+        if name is None or name in self._replaced:
             return
-        self._left.add(name)
+        self._replaced.add(name)
         self._queues -= 1
         self._used_bytes -= ATTACHMENT_BYTES
         attachment = session.attachments.get(handle)

@@ -20,7 +20,13 @@ from shoal_slice_node.core.dispatch.loading import load_streams
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.returning import Returning
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.limits import ATTACHED_AT_ONCE_MAX, ATTACHMENT_BYTES, ENDED_LOST_MAX, INLINE_STREAMS_MAX
+from shoal_slice_node.core.limits import (
+    ATTACHED_AT_ONCE_MAX,
+    ATTACHMENT_BYTES,
+    ENDED_LOST_MAX,
+    INLINE_STREAMS_MAX,
+    STREAMS_PER_HANDLE,
+)
 from shoal_slice_node.core.rows.queue_row import life_of
 
 
@@ -226,14 +232,14 @@ class Attaching:
         self.closing.append(session)
         registry.leaving.session_ends(session)
         # A session with much that was not sent does not get through in this step.
-        if len(session.by_queue) + len(session.pullers) <= INLINE_STREAMS_MAX // 8:
+        if len(session.by_queue) + len(session.pullers) <= INLINE_STREAMS_MAX // STREAMS_PER_HANDLE:
             self.closing.rotate(1)
-            self.close_turn(INLINE_STREAMS_MAX // 8)
+            self.close_turn(INLINE_STREAMS_MAX // STREAMS_PER_HANDLE)
 
     def close_turn(self, handles_max: int) -> None:
         """Detaches some of the queues of a session that ended."""
         session = self.closing[0]
-        if session.list_left_behind(8 * handles_max):
+        if session.list_left_behind(STREAMS_PER_HANDLE * handles_max):
             return
         for _ in range(handles_max):
             if session.by_queue:
@@ -307,7 +313,7 @@ class Attaching:
             self._attach_or_end(session, name, handle, messages, body_bytes)
             cost += 1
             if not before and queue_id in registry.feeds:
-                cost += len(registry.feeds[queue_id].streams) // 8
+                cost += len(registry.feeds[queue_id].streams) // STREAMS_PER_HANDLE
         return cost
 
     def _attach_or_end(

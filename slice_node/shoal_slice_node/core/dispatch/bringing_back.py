@@ -29,7 +29,7 @@ class Back(NamedTuple):
     cost: int
 
 
-def take_back(registry: Registry, stream: Stream, left: Container[Attachment], cost_max: int) -> Back:
+def take_stream_back(registry: Registry, stream: Stream, left: Container[Attachment], cost_max: int) -> Back:
     """Takes back what attachments that left have out of a stream: of the first one, and of others while they do not
     exceed `cost_max`. The caller must wake the feed."""
     cost = len(stream.out) // LOOKED_AT_PER_COST
@@ -44,7 +44,7 @@ def take_back(registry: Registry, stream: Stream, left: Container[Attachment], c
         not_sent[attachment], looked_at = unsent_between(attachment, stream, first, to)
         cost += stretches[attachment] + looked_at // UNSENT_PER_COST
     back: dict[Attachment, list[Out]] = {}
-    for entry in stream.give_back(not_sent):
+    for entry in stream.take_all_back(not_sent):
         back.setdefault(entry.attachment, []).append(entry)
     for attachment, out in back.items():
         _give_again(registry, stream, attachment, out, not_sent[attachment])
@@ -79,6 +79,6 @@ def bring_back(registry: Registry, stream: Stream) -> Back:
             parcels -= some
             if session.list_left_behind(some) or not parcels:
                 return Back([], False, LISTED_AT_ONCE_MAX // UNSENT_PER_COST)
-    back = take_back(registry, stream, left, PUMP_TURN_HANDLES)
+    back = take_stream_back(registry, stream, left, PUMP_TURN_HANDLES)
     stream.feed.clear_lagging(stream)  # The caller goes on with it.
     return back

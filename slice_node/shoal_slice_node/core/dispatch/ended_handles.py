@@ -29,8 +29,8 @@ class EndedHandle(NamedTuple):
 
 
 class EndedHandles:
-    """Keeps them. `share`: counts ENDED_HANDLE_BYTES for each that waits, so that they take no more memory than the
-    attached queues that they were."""
+    """Keeps handles that ended. `share`: counts ENDED_HANDLE_BYTES for each that waits, so that they take no more
+    memory than the attached queues that they were."""
 
     __slots__ = ("_number", "_owner", "_share", "_told", "_waiting")
 

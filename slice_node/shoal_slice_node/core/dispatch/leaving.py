@@ -12,7 +12,8 @@ if TYPE_CHECKING:
 
 
 class Leaving:
-    """Notes them. Each chunk that is given may ask, so the answer is mostly that there is nothing."""
+    """Notes sessions that end, and feeds that were left. Each chunk that is given may ask, so the answer is mostly that
+    there is nothing."""
 
     def __init__(self) -> None:
         self._sessions: dict[int, Session] = {}
@@ -43,7 +44,7 @@ class Leaving:
         self._sessions[session.number] = session
 
     def session_ended(self, session: Session) -> None:
-        """Notes that all of it is back."""
+        """Notes that all that the session had out is back."""
         del self._sessions[session.number]
 
     def begin_feed(self) -> None:

@@ -24,9 +24,10 @@ class _OfKey(NamedTuple):
 
 
 class NotSent:
-    """Lists them. Invariant: while the session is open, `_by_key` has no parcel that does not wait for it."""
+    """Lists parcels that were not sent. Invariant: while the session is open, `_by_key` has no parcel that does not
+    wait for it."""
 
-    __slots__ = ("_by_key", "_left_behind", "_listed_to", "_longest", "_to_list", "_to_list_to", "left", "not_listed")
+    __slots__ = ("_by_key", "_left_behind", "_listed_to", "_longest", "_to_list", "_to_list_to", "not_listed", "waited")
 
     def __init__(self) -> None:
         self._by_key: dict[bytes, _OfKey] | None = None
@@ -41,13 +42,13 @@ class NotSent:
         """What waited when the session closed, and is not listed yet."""
         self.not_listed = 0
         """How many parcels these are."""
-        self.left = 0
+        self.waited = 0
         """How many waited when the session closed."""
 
     def close(self, waiting: dict[Slot, Parcel]) -> None:
         """Notes that the session has ended, and what waited for it."""
         self._by_key = self._to_list = None
-        self._left_behind, self.left, self.not_listed = iter(waiting.items()), len(waiting), len(waiting)
+        self._left_behind, self.waited, self.not_listed = iter(waiting.items()), len(waiting), len(waiting)
 
     def list_left_behind(self, parcels_max: int) -> bool:
         """Lists some of the parcels that waited when the session closed. Returns whether there are more."""

@@ -9,8 +9,8 @@ from shoal_slice_node.core.dispatch.streams import Stream
 
 
 class Originals:
-    """Finds them. `opened_bytes`: the bytes of all chunks that it has decoded, by which callers bound their steps.
-    Memory: one chunk."""
+    """Finds the originals of dead letters. `opened_bytes`: the bytes of all chunks that it has decoded, by which
+    callers bound their steps. Memory: one chunk."""
 
     def __init__(self, state: State) -> None:
         self._state = state

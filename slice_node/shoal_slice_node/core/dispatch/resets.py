@@ -12,8 +12,8 @@ from itertools import islice
 
 
 class Resets:
-    """Keeps those of one session. `noted`: how many handles the client was told, or is to be told, since the session
-    began; one that waits already is not counted again."""
+    """Keeps the resets of one session. `noted`: how many handles the client was told, or is to be told, since the
+    session began; one that waits already is not counted again."""
 
     __slots__ = ("_waiting", "noted")
 

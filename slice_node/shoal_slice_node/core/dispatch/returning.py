@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from shoal_slice_node.core.dispatch.attachment import Attachment
-from shoal_slice_node.core.dispatch.bringing_back import take_back
+from shoal_slice_node.core.dispatch.bringing_back import take_stream_back
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.releasing import after_release
-from shoal_slice_node.core.limits import INLINE_STREAMS_MAX, LOOKED_AT_PER_COST
+from shoal_slice_node.core.limits import INLINE_STREAMS_MAX, LOOKED_AT_PER_COST, STREAMS_PER_HANDLE
 
 
 class Returning:
@@ -39,7 +39,7 @@ class Returning:
             self._registry.leaving.begin_feed()
         walk.left[attachment] = None
         is_small = is_small and session.owed <= INLINE_STREAMS_MAX
-        if is_small and session.count_not_sent() <= INLINE_STREAMS_MAX // 8:
+        if is_small and session.count_not_sent() <= INLINE_STREAMS_MAX // STREAMS_PER_HANDLE:
             self.walks.move_to_end(feed, last=False)
             self.turn(INLINE_STREAMS_MAX)
 
@@ -79,7 +79,7 @@ class _Walk:
                 continue
             stream = feed.streams.get(self._key_ids[-1])
             if stream is not None and stream.out:
-                back = take_back(self._registry, stream, self.left, looks // LOOKED_AT_PER_COST)
+                back = take_stream_back(self._registry, stream, self.left, looks // LOOKED_AT_PER_COST)
                 for attachment in back.attachments:
                     if not attachment.messages:
                         del self.left[attachment]

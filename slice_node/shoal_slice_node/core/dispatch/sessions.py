@@ -82,7 +82,7 @@ class Session:
         self.owed = 0
         self.owed_max = OWED_PER_SESSION_MAX
         self.is_of_calls = False
-        """All unary calls share it: who has something out cannot be told from who asks for more."""
+        """All unary calls share it: a caller that has something out cannot be told from one that asks for more."""
         self._taken = 0
         """Messages that the transport took and that are not counted yet, once for each queue."""
         self.closed = False
@@ -345,7 +345,7 @@ class Session:
         """Returns the parcels for this handle that the transport did not take, of a key's offsets first <= o < to, by
         their first offsets; and how many were looked at."""
         if self.closed:
-            self.list_left_behind(self._not_sent.left)
+            self.list_left_behind(self._not_sent.waited)
         else:
             self._not_sent.list_new(self.waiting)
         found, looked_at = self._not_sent.between(key_id, first, to)
@@ -353,7 +353,7 @@ class Session:
 
     def count_not_sent(self) -> int:
         """Returns how many parcels wait, or waited when the session closed."""
-        return self._not_sent.left or len(self.waiting)
+        return self._not_sent.waited or len(self.waiting)
 
     @property
     def not_listed(self) -> int:

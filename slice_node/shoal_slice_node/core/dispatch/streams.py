@@ -348,24 +348,26 @@ class Stream:
         for resting in reversed(list(self.resting or ())):
             self.end_rest(resting)
         forgotten, self.out = self.out, []
-        for entry in forgotten:
-            self._released(entry, entry.to - entry.first, entry.body_bytes, 1)
-        return forgotten
+        return self._all_released(forgotten)
 
-    def give_back(self, attachments: Container[Attachment], lease: Lease | None = None) -> list[Out]:
-        """Takes back all that these attachments have out, or else this lease. Returns it; the caller says what becomes
-        of it."""
-        kept: list[Out] = []
-        back: list[Out] = []
-        for entry in self.out:
-            if entry.attachment in attachments if lease is None else entry.lease is lease:
-                self._released(entry, entry.to - entry.first, entry.body_bytes, 1)
-                back.append(entry)
-            else:
-                kept.append(entry)
+    def take_all_back(self, attachments: Container[Attachment]) -> list[Out]:
+        """Takes back all that these attachments have out. Returns it; the caller says what becomes of it."""
+        back = [entry for entry in self.out if entry.attachment in attachments]
         if back:
-            self.out = kept
-        return back
+            self.out = [entry for entry in self.out if entry.attachment not in attachments]
+        return self._all_released(back)
+
+    def take_lease_back(self, lease: Lease) -> list[Out]:
+        """Takes back what is out under a lease. Returns it, as `take_all_back` does."""
+        back = [entry for entry in self.out if entry.lease is lease]
+        if back:
+            self.out = [entry for entry in self.out if entry.lease is not lease]
+        return self._all_released(back)
+
+    def _all_released(self, entries: list[Out]) -> list[Out]:
+        for entry in entries:
+            self._released(entry, entry.to - entry.first, entry.body_bytes, 1)
+        return entries
 
     def give_again(self, back: list[Returned]) -> None:
         """Notes that what came back is to be given again."""

@@ -90,7 +90,7 @@ class Timeouts:
     def _end(self, lease: Lease, stream: Stream) -> None:
         attachment = lease.attachment
         pulled = attachment.handle is None
-        sent, kept = split(stream.give_back((), lease), unsent(attachment, stream) if pulled else None)
+        sent, kept = split(stream.take_lease_back(lease), unsent(attachment, stream) if pulled else None)
         if sent:
             attachment.feed.give_way(attachment)  # Its program may be at work on it still.
             self._registry.returns.came_back(stream, sent, Reason.TIMEOUT, attachment.session)

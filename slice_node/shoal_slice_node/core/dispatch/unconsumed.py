@@ -13,9 +13,9 @@ _SHRINKS_AT: Final = 4
 
 
 class Unconsumed:
-    """Keeps them: messages of theirs rest, or acks are on their way to the tables. Each publish may look at all of
-    them, where they are few; and a set that lost most of its members is as slow to look through as it was when it had
-    them: so it is made anew from time to time."""
+    """Keeps feeds without a consumer: messages of theirs rest, or acks are on their way to the tables. Each publish may
+    look at all of them, where they are few; and a set that lost most of its members is as slow to look through as it
+    was when it had them: so it is made anew from time to time."""
 
     def __init__(self) -> None:
         self._feeds: set[Feed] = set()

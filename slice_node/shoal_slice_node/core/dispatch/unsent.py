@@ -38,8 +38,8 @@ def unsent_between(attachment: Attachment, stream: Stream, first: int, to: int) 
 
 
 def _waiting(attachment: Attachment, stream: Stream, first: int, to: int) -> tuple[list[Found], int]:
-    """Returns the parcels of these offsets that wait to bring something to the attachment, and how many were looked
-    at."""
+    """Returns the parcels with messages of these offsets for the attachment that were not sent, and how many were
+    looked at."""
     session, last = attachment.session, attachment.last_parcel
     if attachment.handle is None or stream.parcel <= session.sent_to:
         return [], 0

@@ -1,0 +1,41 @@
+"""Leases of many queues, which begin together: their times begin in steps."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal_slice_node.core.dispatch import leases
+
+from .core_driver import bind, declare, publish
+from .nacks_driver import TIMEOUT_MS, NacksDriver
+from .unsent_steps import declared
+
+
+def test_the_time_of_many_leases_begins_over_several_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """80,000 began in one step of 65 ms. None ends early, and all end."""
+    monkeypatch.setattr(leases, "LEASES_BEGUN_PER_TICK", 5)
+    core = NacksDriver()
+    core.change(declare("dead"), bind("dead", "dead"))
+    names = [f"q{number}" for number in range(20)]
+    declared(core, *names, ack_timeout_ms=TIMEOUT_MS)
+    core.change(*[bind(name, "k") for name in names], publish("k", b"x"))
+    session, found = core.session(), core.dispatcher.registry.leases
+    for handle, name in enumerate(names, 1):
+        core.attach(session, name, handle)
+    core.pump()
+    begun = []
+    for _ in range(6):
+        core.wait(100)
+        begun.append((len(found), len(session.leases)))
+    assert begun == [(5, 5), (10, 10), (15, 15), (20, 20), (20, 20), (20, 20)]
+    core.dispatcher.sent(session, core.dispatcher.take(session, 1 << 20).cost_bytes)
+    waiting = []
+    for _ in range(5):
+        core.wait(100)
+        waiting.append(len(session.leases))
+    assert waiting == [15, 10, 5, 0, 0]
+    core.wait(TIMEOUT_MS - 500)
+    assert session.owed == 20, "none is over before it has had its time since it was sent"
+    core.wait(TIMEOUT_MS)
+    again = [(one.redelivered, len(one.handles)) for one in core.deliveries(session)]
+    assert sum(handles for _, handles in again) == 20 and all(times > 0 for times, _ in again)
