@@ -33,16 +33,16 @@ class ScanLine:
     """Keeps keys of one size: those that wait, in the order in which they came, and those that are searched, in turn.
     `urgent`: they had no room for a publish."""
 
-    __slots__ = ("scans", "size", "urgent", "waiting")
+    __slots__ = ("scans", "size", "to_scan", "urgent")
 
     def __init__(self, size: int, urgent: bool) -> None:
         self.size = size
         self.urgent = urgent
-        self.waiting: OrderedDict[bytes, None] = OrderedDict()
+        self.to_scan: OrderedDict[bytes, None] = OrderedDict()
         self.scans: OrderedDict[bytes, CursorScan] = OrderedDict()
 
     def __bool__(self) -> bool:
-        return bool(self.waiting or self.scans)
+        return bool(self.to_scan or self.scans)
 
 
 class ScanLines:
@@ -72,7 +72,7 @@ class ScanLines:
         """Lines up a key that stands in no line."""
         assert key_id not in self._line_of
         line = self._line(_size_of(members), urgent)
-        line.waiting[key_id] = None
+        line.to_scan[key_id] = None
         self._line_of[key_id] = line
 
     def hurry(self, key_id: bytes) -> None:
@@ -85,8 +85,8 @@ class ScanLines:
         if scan is not None:
             to.scans[key_id] = scan
         else:
-            del line.waiting[key_id]
-            to.waiting[key_id] = None
+            del line.to_scan[key_id]
+            to.to_scan[key_id] = None
 
     def next_line(self) -> ScanLine | None:
         """Returns the line whose turn it is, of those with keys; None: there is none."""
@@ -101,8 +101,8 @@ class ScanLines:
 
     def take(self, line: ScanLine) -> tuple[bytes, CursorScan | None]:
         """Takes the next key out of a line; without a scan its search has not begun. `put_back` returns it."""
-        if line.waiting and len(line.scans) < CURSOR_SCANS_MAX:
-            key_id, _ = line.waiting.popitem(last=False)
+        if line.to_scan and len(line.scans) < CURSOR_SCANS_MAX:
+            key_id, _ = line.to_scan.popitem(last=False)
             del self._line_of[key_id]
             return key_id, None
         key_id, scan = line.scans.popitem(last=False)
