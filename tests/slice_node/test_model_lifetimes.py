@@ -95,8 +95,9 @@ class LifetimesMachine(OptionsMachine):
         """A publish is refused where what the key keeps leaves no room, and where what it must keep leaves some, it is
         not."""
         self.take_all()
-        row, options, kept = self.row_of(FULL), self.model.options_of(FULL), self.model.kept_from(FULL)
+        row, options = self.row_of(FULL), self.model.options_of(FULL)
         outcome = self.change(publish(FULL, *[b"full"] * messages, ttl_ms=ttl_ms)).steps[0]
+        kept = self.model.kept_from(FULL)  # By the time of the record: what has expired by then takes no room.
         most = CAPACITY if options.capacity_messages and options.policy == "reject" else 1 << 40
         if outcome.refusals:
             assert row is not None and row.head - row.low + messages > most
