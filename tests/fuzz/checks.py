@@ -217,6 +217,7 @@ class Checks:
                 continue
             ranges = _ranges(owed, self._node.owed.keys[stream.key].head, stream)
             full = ranges + len(held) + len(resting) >= self._node.owed.bounds.done_ranges
+            full = full or (ranges > 0 and self._node.dispatcher.shares.attached.free_bytes < 0)
             assert full, f"{stream.key!r} {rest} of {life.name!r} never come to {len(room)} with room"
             assert min(owed) in held.keys() | resting, f"{stream.key!r} {min(owed)}, the lowest, never comes"
 

@@ -115,5 +115,7 @@ def test_where_there_is_no_memory_for_ranges_a_queue_with_gaps_gets_its_lowest_m
     for offset in (1, 3, 5):
         assert [found for _, found, _ in core.take(session)] == [offset], "and its gaps close"
         core.ack(session, "k", offset, offset + 1)
+    core.pump()
+    assert not core.dispatcher.has_work
     share.let_go(10 * RANGE_BYTES)
     assert len(core.take(session)) > 1

@@ -107,10 +107,11 @@ class LifetimesMachine(OptionsMachine):
         """A publish is refused where what the key keeps leaves no room, and where what it must keep leaves some, it is
         not."""
         self.take_all()
-        row, options, kept = self.row_of(FULL), self.model.options_of(FULL), self.model.kept_from(FULL)
+        row, options = self.row_of(FULL), self.model.options_of(FULL)
         kept_bytes, body_bytes = self.kept_bytes(FULL), 4 * messages
-        needed_bytes = self.model.bytes_from(FULL, kept) if kept < self.model.key(FULL).head else 0
         outcome = self.change(publish(FULL, *[b"full"] * messages, ttl_ms=ttl_ms)).steps[0]
+        kept = self.model.kept_from(FULL)  # By the time of the record: what has expired by then takes no room.
+        needed_bytes = self.model.bytes_from(FULL, kept) if kept < self.model.key(FULL).head else 0
         refuses = options.policy == "reject"
         most = CAPACITY if options.capacity_messages and refuses else 1 << 40
         most_bytes = CAPACITY_BYTES if options.capacity_bytes and refuses else 1 << 40

@@ -7,6 +7,7 @@ import pytest
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch import bringing_back, filling, pulling
 from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.limits import LEAVING_LOOKS_MAX
 
 from .core_driver import CoreDriver, bind, declare, publish
 from .nacks_driver import NacksDriver
@@ -197,6 +198,52 @@ def test_what_others_had_keeps_no_message_waiting_for_the_rest_of_their_sessions
     assert turns <= 12
     got += consumed(core, reader)
     assert sorted(offset for offset, _ in got) == list(range(1, 8))
+
+
+def test_a_feed_that_loses_nothing_is_not_looked_at() -> None:
+    """While anybody left any queue, each chunk looked at all that was out of each stream."""
+    core = of_many(1)
+    session = core.session()
+    core.attach(session, "q", 1)
+    core.pump()
+    leaving, feed = core.dispatcher.registry.leaving, next(iter(core.dispatcher.feeds.values()))
+    (stream,) = feed.streams.values()
+    other = core.session()
+    leaving.session_ends(other)
+    assert leaving and leaving.loses(stream) == (False, 1)
+    leaving.session_ended(other)
+    leaving.session_ends(session)
+    assert leaving.loses(stream) == (True, 1)
+    leaving.session_ended(session)
+    core.ack(session, "k", 1, 2)
+    leaving.session_ends(session)
+    assert leaving.loses(stream) == (False, 1), "it has nothing out"
+    leaving.session_ended(session)
+    puller = core.session()
+    core.change(publish("k", b"y"))
+    core.dispatcher.detach(session, 1)
+    core.pump()
+    core.change(bind("q", "l"), publish("l", b"z"))
+    assert core.pull(puller, "q", 10)
+    leaving.session_ends(puller)
+    feed = next(iter(core.dispatcher.feeds.values()))
+    stream = next(iter(feed.streams.values()))
+    assert leaving.loses(stream)[0], "what was pulled is out"
+    leaving.session_ended(puller)
+    some = [core.session() for _ in range(LEAVING_LOOKS_MAX + 1)]
+    for one in some:
+        core.attach(one, "q", 1)
+        leaving.session_ends(one)
+    assert leaving.loses(stream) == (True, 0), "so many are not looked at"
+    for one in some:
+        leaving.session_ended(one)
+    leaving.begin_feed()
+    assert leaving and not leaving.loses(stream)[0]
+    feed.begin_leave()
+    assert leaving.loses(stream) == (True, 0)
+    feed.end_leave()
+    leaving.end_feed()
+    assert not leaving
 
 
 @pytest.mark.parametrize("third", [False, True])

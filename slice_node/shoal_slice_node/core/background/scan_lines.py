@@ -33,16 +33,36 @@ class ScanLine:
     """Keeps keys of one size: those that wait, in the order in which they came, and those that are searched, in turn.
     `urgent`: they had no room for a publish."""
 
-    __slots__ = ("scans", "size", "to_scan", "urgent")
+    __slots__ = ("scans", "size", "urgent", "waiting")
 
     def __init__(self, size: int, urgent: bool) -> None:
         self.size = size
         self.urgent = urgent
-        self.to_scan: OrderedDict[bytes, None] = OrderedDict()
+        self.waiting: OrderedDict[bytes, None] = OrderedDict()
         self.scans: OrderedDict[bytes, CursorScan] = OrderedDict()
 
     def __bool__(self) -> bool:
-        return bool(self.to_scan or self.scans)
+        return bool(self.waiting or self.scans)
+
+    def add(self, key_id: bytes, scan: CursorScan | None) -> None:
+        """Puts a key behind the others. `scan`: its search, if that has begun."""
+        if scan is None:
+            self.waiting[key_id] = None
+        else:
+            self.scans[key_id] = scan
+
+    def remove(self, key_id: bytes) -> CursorScan | None:
+        """Takes a key out. Returns its search, if that has begun."""
+        scan = self.scans.pop(key_id, None)
+        if scan is None:
+            del self.waiting[key_id]
+        return scan
+
+    def take(self) -> tuple[bytes, CursorScan | None]:
+        """Takes the next key out, and its search, if that has begun."""
+        if self.waiting and len(self.scans) < CURSOR_SCANS_MAX:
+            return self.waiting.popitem(last=False)
+        return self.scans.popitem(last=False)
 
 
 class ScanLines:
@@ -72,7 +92,7 @@ class ScanLines:
         """Lines up a key that stands in no line."""
         assert key_id not in self._line_of
         line = self._line(_size_of(members), urgent)
-        line.to_scan[key_id] = None
+        line.add(key_id, None)
         self._line_of[key_id] = line
 
     def hurry(self, key_id: bytes) -> None:
@@ -81,12 +101,7 @@ class ScanLines:
         if line.urgent:
             return
         to = self._line_of[key_id] = self._line(line.size, True)
-        scan = line.scans.pop(key_id, None)
-        if scan is not None:
-            to.scans[key_id] = scan
-        else:
-            del line.to_scan[key_id]
-            to.to_scan[key_id] = None
+        to.add(key_id, line.remove(key_id))
 
     def next_line(self) -> ScanLine | None:
         """Returns the line whose turn it is, of those with keys; None: there is none."""
@@ -101,18 +116,14 @@ class ScanLines:
 
     def take(self, line: ScanLine) -> tuple[bytes, CursorScan | None]:
         """Takes the next key out of a line; without a scan its search has not begun. `put_back` returns it."""
-        if line.to_scan and len(line.scans) < CURSOR_SCANS_MAX:
-            key_id, _ = line.to_scan.popitem(last=False)
-            del self._line_of[key_id]
-            return key_id, None
-        key_id, scan = line.scans.popitem(last=False)
+        key_id, scan = line.take()
         del self._line_of[key_id]
         return key_id, scan
 
     def put_back(self, line: ScanLine, key_id: bytes, scan: CursorScan) -> None:
         """Notes that a key's search goes on. One that turns out larger goes on among the larger ones."""
         to = self._line(max(line.size, _size_of(scan.members)), line.urgent)
-        to.scans[key_id] = scan
+        to.add(key_id, scan)
         self._line_of[key_id] = to
 
     def _line(self, size: int, urgent: bool) -> ScanLine:

@@ -51,6 +51,7 @@ class Pump:
             _Kind(attaching.dissolving, partial(attaching.dissolve_turn, ATTACHED_PER_STEP)),
             _Kind(attaching.arriving, partial(attaching.arrive_turn, ATTACHED_PER_STEP)),
             _Kind(registry.forgetting, self._forget_turn),
+            _Kind(registry.short, self._short_turn),
         )
         self._next_kind = 0
 
@@ -86,6 +87,7 @@ class Pump:
             if not caught_up:
                 feed.set_lagging(stream)  # Behind the others: keys take turns.
             passed_over = 0 if caught_up or budget.given > before else passed_over + 1
+        registry.short.note(feed)
         if budget.spent and passed_over < len(feed.lagging):
             registry.wake(feed)
             feed.pass_over(passed_over)
@@ -94,6 +96,13 @@ class Pump:
         session, _ = self._registry.roomy.popitem(last=False)
         resume(self._registry, session, PUMP_TURN_BINDINGS)
         self._registry.serve_turned_away(session, PUMP_TURN_BINDINGS)
+
+    def _short_turn(self) -> None:
+        short = self._registry.short
+        for _ in range(PUMP_TURN_HANDLES):
+            if not short:
+                return
+            self._registry.wake(short.take())
 
     def _forget_turn(self) -> None:
         forgetting = self._registry.forgetting

@@ -24,6 +24,7 @@ from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, OpenedChunks
 from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
+from shoal_slice_node.core.dispatch.short_feeds import ShortFeeds
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.timeouts import Timeouts
 from shoal_slice_node.core.dispatch.transients import Transients
@@ -74,6 +75,7 @@ class Registry:
         self.timeouts = Timeouts(self)
         self.exclusives = Exclusives()
         self.leaving = Leaving()
+        self.short = ShortFeeds(shares.attached)
         self.marks = Marks()
         self._parcels = 0
         state.interest.keys = self.by_key
@@ -228,6 +230,7 @@ class Registry:
         del self.feeds[feed.queue_id]
         self.unconsumed.discard(feed)
         self.loaded(feed)
+        self.short.forget(feed)
         streams = feed.end()
         self.shares.attached.let_go(FEED_BYTES + STREAM_BYTES * len(streams))
         if len(streams) <= min(64, at_once_max):

@@ -91,7 +91,8 @@ def _silence(dispatcher: Dispatcher, feed: Feed, stream: Stream) -> str:
         return "" if stream.key_id in dispatcher.growing.spreads else "it has backlog and is not noted as lagging"
     if stream.key_id not in feed.lagging:
         return "it lags, and its feed does not know"
-    if feed in dispatcher.registry.ready or _waits_for_acks(stream):
+    registry = dispatcher.registry
+    if feed in registry.ready or feed in registry.short or _waits_for_acks(stream):
         return ""
     return "it lags and its feed is not in line"
 
