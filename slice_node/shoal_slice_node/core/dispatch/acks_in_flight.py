@@ -25,6 +25,9 @@ from shoal_slice_node.core.fair_queue import FairQueue
 from shoal_slice_node.core.limits import ACK_COST_PER_FLUSH, DONE_RANGES_COPIED_PER_COST, DONE_RANGES_PER_COST
 from shoal_slice_node.core.rows.detail_row import acked_by_search, count_done, count_ranges, detail_key
 
+_COST: Final = 2
+"""What taking one acked range of a stream without done ranges costs."""
+
 _NO_SESSION: Final = 0
 """The source of acks that no session sent: of what a record, or time, made done."""
 
@@ -57,9 +60,8 @@ class AcksInFlight:
         registry.flush_by(self.note_done)
         self._gathering: FairQueue[Feed] = FairQueue()
         """Feeds with acks that no flush has taken, by the session that acked first."""
-        self._gathered: dict[Feed, tuple[int, int]] = {}
-        """The same feeds, each with how many flushes had begun when it came, which ascends, and the cost that was
-        expected then."""
+        self._gathered: dict[Feed, int] = {}
+        """The same feeds, each with how many flushes had begun when it came, which ascends."""
         self.flushes = 0
         """The number of flushes that have begun."""
         self._flushing: deque[tuple[Feed, deque[Stream]]] = deque()
@@ -79,21 +81,19 @@ class AcksInFlight:
     def oldest(self) -> int:
         """Returns how many flushes had begun when the first of the acks came that no flush has taken; one more than
         have begun: there are none."""
-        came, _ = next(iter(self._gathered.values()), (self.flushes + 1, 0))
-        return came
+        return next(iter(self._gathered.values()), self.flushes + 1)
 
     def oldest_of(self, feeds: Iterable[Feed]) -> int:
         """Returns the same for the acks of these feeds."""
         gathered = self._gathered
-        return min((gathered[feed][0] for feed in feeds if feed in gathered), default=self.flushes + 1)
+        return min((gathered[feed] for feed in feeds if feed in gathered), default=self.flushes + 1)
 
     def _gather(self, feed: Feed, stream: Stream, source: int) -> None:
         """Notes that the feed has acks for the next flush."""
         feed.acked(stream)
         if feed not in self._gathered:
-            cost = self._cost(feed, stream, 1)
-            self._gathered[feed] = self.flushes, cost
-            self._gathering.put(source, feed, cost, 0)
+            self._gathered[feed] = self.flushes
+            self._gathering.put(source, feed, _COST, 0)
 
     @property
     def flushing(self) -> bool:
@@ -208,13 +208,16 @@ class AcksInFlight:
         cost = 0
         while self._gathering and cost < ACK_COST_PER_FLUSH:
             source, feed = self._gathering.take()
-            _, expected = self._gathered.pop(feed)
+            del self._gathered[feed]
             streams = feed.begin_flush()
             self._flushing.append((feed, deque(streams.values())))
             self.remaining += len(streams)
-            found = max(1, sum(self._cost(feed, stream, 1) for stream in streams.values()))
-            self._gathering.charge(source, found - expected)
-            cost += found
+            found = 0
+            for stream in streams.values():
+                found += self._cost(feed, stream, 1) if stream.done else _COST
+            if found > _COST:
+                self._gathering.charge(source, found - _COST)
+            cost += max(1, found)
 
     def take(self, cost_max: int) -> AckBatch:
         """Returns the next acks to journal, of a cost of about `cost_max`; the cost grows with the done ranges of each
