@@ -73,6 +73,7 @@ SMALL: dict[str, tuple[int, ...]] = {
     "CUT_SHARE": (1, 2),
     "CUT_CHUNK_BYTES_MIN": (1,),
     "ACKED_PER_STEP": (1, 2),
+    "ACK_COST_PER_FLUSH": (1, 5),
     "ACK_COST_PER_RECORD": (1, 2),
     "ACK_RECORDS_PER_TURN": (1, 2),
     # Dispatch.

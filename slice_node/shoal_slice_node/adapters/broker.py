@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -47,6 +47,7 @@ from shoal_slice_node.adapters.write_turns import WriteTurns
 from shoal_slice_node.adapters.writers import Writers
 from shoal_slice_node.core.apply.records import Kind, encode_ownership
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.memory import MemoryPlan
@@ -293,11 +294,11 @@ class Broker:
         """Waits until the store has everything that is applied now. Raises Unavailable if a checkpoint fails."""
         await self.checkpoints.reach(self.node.commit.applied_lsn, self.start_due_work)
 
-    async def settled_acks(self) -> ShoalError | None:
-        """Flushes acks and waits until they are durable. If a flush is under way, waits for the next one, which a tick
-        begins. Returns the error if the flush failed, else None."""
+    async def settled_acks(self, feeds: Collection[Feed] | None = None) -> ShoalError | None:
+        """Flushes acks and waits until those of these feeds (None: all) are durable. If a flush is under way, waits for
+        the next one, which a tick begins. Returns the error if the flush failed, else None."""
         done: asyncio.Future[ShoalError | None] = asyncio.get_running_loop().create_future()
-        self.node.acks.then(lambda error: None if done.done() else done.set_result(error))
+        self.node.acks.then(lambda error: None if done.done() else done.set_result(error), feeds)
         await self.commit_loop.between_records.wait()
         self.node.acks.flush()
         self.commit_loop.wake()

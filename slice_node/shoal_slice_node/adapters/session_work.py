@@ -26,6 +26,7 @@ from shoal_slice_node.core.apply.records import ChangeHead
 from shoal_slice_node.core.dispatch.pulling import PullAnswer
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.node import requests as node_requests
+from shoal_slice_node.core.node.named_feeds import named_feeds
 from shoal_slice_node.core.turns import Source
 from shoal_slice_node.core.verbs.changes import Checked
 
@@ -136,7 +137,8 @@ class SessionWork:
         def taken(error: ShoalError | None) -> None:
             kept.free()
             if error is None:
-                broker.node.acks.then(flushed)
+                named = None if unacked is not None else named_feeds(broker.node, self._session, acks.acks)
+                broker.node.acks.then(flushed, named)
             else:
                 flushed(error)
 

@@ -1,14 +1,15 @@
 """Brings acks to the journal: they are taken from sessions at once, journaled together, done when the tables have them.
 
-A flush takes the acks that came before it began, in batches of bounded cost. Later acks are left to the next flush.
+A flush takes acks that came before it began, in batches of bounded cost: sessions have turns, and what exceeds the
+bound of a flush is left to the next one, as are later acks.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from shoal_slice_node.core.apply.effects import AckedByChange
 from shoal_slice_node.core.apply.records import Acked, Reason
@@ -20,8 +21,15 @@ from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.unsent import UnsentLists, withdraw_unsent
-from shoal_slice_node.core.limits import DONE_RANGES_COPIED_PER_COST, DONE_RANGES_PER_COST
+from shoal_slice_node.core.fair_queue import FairQueue
+from shoal_slice_node.core.limits import ACK_COST_PER_FLUSH, DONE_RANGES_COPIED_PER_COST, DONE_RANGES_PER_COST
 from shoal_slice_node.core.rows.detail_row import acked_by_search, count_done, count_ranges, detail_key
+
+_COST: Final = 2
+"""What taking one acked range of a stream without done ranges costs."""
+
+_NO_SESSION: Final = 0
+"""The source of acks that no session sent: of what a record, or time, made done."""
 
 
 class NackTerms(NamedTuple):
@@ -50,8 +58,12 @@ class AcksInFlight:
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         registry.flush_by(self.note_done)
-        self._gathering: dict[bytes, Feed] = {}
-        """Feeds with acks since the flush under way began."""
+        self._gathering: FairQueue[Feed] = FairQueue()
+        """Feeds with acks that no flush has taken, by the session that acked first."""
+        self._gathered: dict[Feed, int] = {}
+        """The same feeds, each with how many flushes had begun when it came, which ascends."""
+        self.flushes = 0
+        """The number of flushes that have begun."""
         self._flushing: deque[tuple[Feed, deque[Stream]]] = deque()
         """The streams that the flush under way has not taken yet, by feed."""
         self.remaining = 0
@@ -63,7 +75,25 @@ class AcksInFlight:
     @property
     def waiting(self) -> bool:
         """Returns whether some acks are not taken yet."""
-        return bool(self._gathering or self._flushing)
+        return bool(self._gathered or self._flushing)
+
+    @property
+    def oldest(self) -> int:
+        """Returns how many flushes had begun when the first of the acks came that no flush has taken; one more than
+        have begun: there are none."""
+        return next(iter(self._gathered.values()), self.flushes + 1)
+
+    def oldest_of(self, feeds: Iterable[Feed]) -> int:
+        """Returns the same for the acks of these feeds."""
+        gathered = self._gathered
+        return min((gathered[feed] for feed in feeds if feed in gathered), default=self.flushes + 1)
+
+    def _gather(self, feed: Feed, stream: Stream, source: int) -> None:
+        """Notes that the feed has acks for the next flush."""
+        feed.acked(stream)
+        if feed not in self._gathered:
+            self._gathered[feed] = self.flushes
+            self._gathering.put(source, feed, _COST, 0)
 
     @property
     def flushing(self) -> bool:
@@ -108,8 +138,7 @@ class AcksInFlight:
         acked = stream.settle(attachment, first, to)
         if not acked:
             return 0, 1 + looked_at // DONE_RANGES_PER_COST
-        feed.acked(stream)
-        self._gathering[feed.queue_id] = feed
+        self._gather(feed, stream, attachment.session.number)
         if attachment.handle is None and not attachment.messages:
             registry.end_pull(attachment)
         if feed.lagging:
@@ -122,8 +151,7 @@ class AcksInFlight:
         """Notes that messages became done without an ack: by a record, while they rested, or as they are gone. The
         next flush takes what cursor and ranges became by that, too."""
         feed = stream.feed
-        feed.acked(stream)
-        self._gathering[feed.queue_id] = feed
+        self._gather(feed, stream, _NO_SESSION)
         self._registry.wake(feed)
 
     def nack(
@@ -173,13 +201,23 @@ class AcksInFlight:
             registry.remove_stream(stream)
 
     def begin_flush(self) -> None:
-        """Begins to take the acks that came so far. Must not be called while a flush is under way."""
+        """Begins to take acks that came so far: of each session in its turn, up to ACK_COST_PER_FLUSH. Must not be
+        called while a flush is under way."""
         assert not self._flushing
-        for feed in self._gathering.values():
+        self.flushes += 1
+        cost = 0
+        while self._gathering and cost < ACK_COST_PER_FLUSH:
+            source, feed = self._gathering.take()
+            del self._gathered[feed]
             streams = feed.begin_flush()
             self._flushing.append((feed, deque(streams.values())))
             self.remaining += len(streams)
-        self._gathering = {}
+            found = 0
+            for stream in streams.values():
+                found += self._cost(feed, stream, 1) if stream.done else _COST
+            if found > _COST:
+                self._gathering.charge(source, found - _COST)
+            cost += max(1, found)
 
     def take(self, cost_max: int) -> AckBatch:
         """Returns the next acks to journal, of a cost of about `cost_max`; the cost grows with the done ranges of each
@@ -209,11 +247,15 @@ class AcksInFlight:
             batch.sources.append((stream, pairs))
         elif self._is_finished(stream):  # An earlier record took these acks too.
             self._registry.remove_stream(stream)
+        return self._cost(feed, stream, len(pairs))
+
+    def _cost(self, feed: Feed, stream: Stream, acked: int) -> int:
+        """Returns what taking so many acked ranges of a stream costs."""
         ranges = len(stream.done) if stream.done is not None else 0
-        if acked_by_search(len(pairs), ranges):
+        if acked_by_search(acked, ranges):
             counted = self._counted(feed.queue_id, stream.key_id) if feed.max_deliveries else 0
-            return 1 + len(pairs) * (1 + ranges // DONE_RANGES_COPIED_PER_COST) + counted // DONE_RANGES_PER_COST
-        return 1 + len(pairs) + ranges // DONE_RANGES_PER_COST
+            return 1 + acked * (1 + ranges // DONE_RANGES_COPIED_PER_COST) + counted // DONE_RANGES_PER_COST
+        return 1 + acked + ranges // DONE_RANGES_PER_COST
 
     def _counted(self, queue_id: bytes, key_id: bytes) -> int:
         """Returns about how many stretches of a binding have counts of deliveries: only its row knows."""
@@ -248,5 +290,4 @@ class AcksInFlight:
             return
         for low, high in pairs:
             stream.ack_again(low, high)
-        feed.acked(stream)
-        self._gathering[feed.queue_id] = feed
+        self._gather(feed, stream, _NO_SESSION)

@@ -7,17 +7,28 @@ late.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from typing import NamedTuple
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.records import Kind, encode_acks
 from shoal_slice_node.core.dispatch.acks_in_flight import AckBatch
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
+from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.limits import ACK_COST_PER_RECORD, ACK_RECORDS_PER_TURN
 from shoal_slice_node.core.node.commit import Commit, Item
 
 Tell = Callable[[ShoalError | None], None]
+
+
+class _Waiting(NamedTuple):
+    """Describes a callback. `before`: the number of flushes that had begun when it came. `feeds`: whose acks it waits
+    for; None: for those of all."""
+
+    tell: Tell
+    before: int
+    feeds: Collection[Feed] | None
 
 
 class AckFlush:
@@ -26,10 +37,10 @@ class AckFlush:
     def __init__(self, commit: Commit, dispatcher: Dispatcher) -> None:
         self._commit = commit
         self._acks = dispatcher.acks
-        self._told: list[Tell] = []
+        self._told: list[_Waiting] = []
         """Callbacks for the next flush."""
-        self._telling: list[Tell] = []
-        """Callbacks for the flush under way."""
+        self._telling: list[_Waiting] = []
+        """Callbacks that a flush has begun for. They wait for the next one, too, if it left acks that they wait for."""
         self._records = 0
         """The number of records of the flush under way that are submitted and not back."""
         self._to_take = 0
@@ -39,9 +50,10 @@ class AckFlush:
         self._over: ShoalError | None = None
         """Why nothing will be journaled any more: the node has ended."""
 
-    def then(self, tell: Tell) -> None:
-        """Calls `tell` with None when every ack taken so far is durable and in the tables; or with the error."""
-        self._told.append(tell)
+    def then(self, tell: Tell, feeds: Collection[Feed] | None = None) -> None:
+        """Calls `tell` with None when every ack taken so far of these feeds (None: of all) is durable and in the
+        tables; or with the error."""
+        self._told.append(_Waiting(tell, self._acks.flushes, feeds))
 
     @property
     def under_way(self) -> bool:
@@ -57,12 +69,16 @@ class AckFlush:
         if not self.under_way:
             if not (self._told or self._acks.waiting):
                 return False
-            self._telling, self._told = self._told, []
-            self._acks.begin_flush()
-            self._failed = False
+            self._begin()
         self._submit_next()
         self._finish_if_done()
         return self._may_submit()
+
+    def _begin(self) -> None:
+        self._telling += self._told
+        self._told = []
+        self._acks.begin_flush()
+        self._failed = False
 
     def _may_submit(self) -> bool:
         """Returns whether there are acks that no submitted record will take. The first record of a flush also clears
@@ -126,26 +142,35 @@ class AckFlush:
         self._commit.submit(item)
 
     def _finish_if_done(self) -> None:
-        """Ends the flush, if all its records are back. The next flush takes what failed; the callbacks then wait for
-        that one."""
+        """Ends the flush, if all its records are back, and begins the next one if this one left some acks. The next
+        flush takes what failed; the callbacks then wait for that one."""
         if self._records or self._acks.flushing:
             return
+        telling, self._telling = self._telling, []
         if self._failed:
-            self._told = [*self._telling, *self._told]
-            self._telling = []
+            flushes = self._acks.flushes
+            self._told = [one._replace(before=flushes) for one in (*telling, *self._told)]
             return
-        if self._telling:
-            self._tell(None)
+        done: list[Tell] = []
+        oldest = self._acks.oldest
+        for one in telling:
+            if one.before < (oldest if one.feeds is None else self._acks.oldest_of(one.feeds)):
+                done.append(one.tell)
+            else:
+                self._telling.append(one)
+        if oldest < self._acks.flushes:
+            self._begin()
+            self._submit_next()
+        for tell in done:
+            tell(None)
 
     def end(self, error: ShoalError) -> None:
         """Ends flushing: everything that waits for acks, now or later, hears `error`."""
         self._over = error
         self._tell(error)
 
-    def _tell(self, error: ShoalError | None) -> None:
-        """Calls the callbacks of the flush under way; or all callbacks, if nothing will be journaled any more."""
-        telling, self._telling = self._telling, []
-        if self._over is not None:
-            telling, self._told = [*telling, *self._told], []
-        for tell in telling:
-            tell(error)
+    def _tell(self, error: ShoalError) -> None:
+        """Calls all callbacks: nothing will be journaled any more."""
+        telling, self._telling, self._told = [*self._telling, *self._told], [], []
+        for one in telling:
+            one.tell(error)
