@@ -32,6 +32,9 @@ first value to the second."""
 STEADY_S: Final = 30.0
 """How long a local server must run, in seconds, so that its next crash does not count as one in a row."""
 
+PORT_MAX: Final = 65_535
+"""The highest port of TCP."""
+
 SLICES_MAX: Final = 64
 """The number of slices of a local cluster: a process of 100 MB each."""
 

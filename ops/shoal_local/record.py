@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from shoal_contract.errors import Corrupt
 from shoal_local.files import write_whole
+from shoal_local.limits import PORT_MAX, SLICES_MAX
 from shoal_local.ports import HOST, free_port, is_free
 
 RECORD: Final = "local-cluster.json"
@@ -88,11 +89,20 @@ def read_record(folder: Path) -> LocalRecord:
         found = json.loads(path.read_text(encoding="utf-8"))
         if found["form"] != FORM:
             raise ValueError(f"its form is {found['form']!r}")
-        ports = {str(role): int(port) for role, port in found["ports"].items()}
+        ports = {str(role): _port(str(role), int(port)) for role, port in found["ports"].items()}
         lives = {str(name): _life(life) for name, life in found.get("lives", {}).items()}
-        return LocalRecord([str(name) for name in found["slices"]], ports, str(found.get("id", "")), lives)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        slices = [str(name) for name in found["slices"]]
+        if not 0 < len(slices) <= SLICES_MAX:
+            raise ValueError(f"it has {len(slices)} slices; 1 to {SLICES_MAX} can run here")
+        return LocalRecord(slices, ports, str(found.get("id", "")), lives)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Corrupt(f"{path} cannot be read ({error}); it must be a {FORM}", subject=str(path)) from None
+
+
+def _port(role: str, port: int) -> int:
+    if not 0 < port <= PORT_MAX:
+        raise ValueError(f"port {port} of {role} is not in 1 to {PORT_MAX}")
+    return port
 
 
 def _life(found: dict[str, Any]) -> Life:

@@ -286,8 +286,8 @@ class OptionsMachine(DeltaMachine):
         return pulled or handle in session.attachments
 
     def is_level(self, queue: str, name: str) -> bool:
-        """All of the key is done, and each session has room. A queue whose handle was stopped may not know yet that what
-        it had to get is gone: what is live may be lost to it."""
+        """All of the key is done, and each session has room. A queue whose handle was stopped may not know yet that its
+        backlog is gone: what is live may be lost to it."""
         sessions = self.consumers(queue)
         if any((one.number, QUEUES.index(queue)) in self.stopped for one in sessions):
             return False
