@@ -84,16 +84,16 @@ def test_a_queue_of_many_keys_that_turns_out_to_be_too_large_ends_its_sessions()
 
 def test_acks_with_gaps_end_the_session_that_owes_most_where_what_is_owed_is_full() -> None:
     """One session of 1,500 handles took 343 MB of a share of 16.8 by acks alone."""
-    core = CoreDriver()
+    core, names = CoreDriver(), [f"q{number}" for number in range(8)]
     core.restart(DispatchShares(owed_bytes=3 * OWED_OVER * OWED_FLOOR * OWED_BYTES))
-    core.change(declare(*QUEUES, "honest"), *(bind(queue, "k") for queue in QUEUES), bind("honest", "other"))
+    core.change(declare(*names, "honest"), *(bind(queue, "k") for queue in names), bind("honest", "other"))
     core.change(publish("k", *[b"x"] * 1_000), publish("other", b"y"))
     greedy, honest = core.session(), core.session()
-    attach(core, greedy, QUEUES)
+    attach(core, greedy, names)
     core.attach(honest, "honest")
     assert core.take(greedy) and core.take(honest)
     for low in range(2, 1_000, 2):
-        for handle in range(1, len(QUEUES) + 1):
+        for handle in range(1, len(names) + 1):
             core.ack(greedy, "k", low, low + 1, handle)
         if low % 100 == 0:
             core.dispatcher.divide_owed([greedy, honest])
@@ -104,6 +104,22 @@ def test_acks_with_gaps_end_the_session_that_owes_most_where_what_is_owed_is_ful
     core.dispatcher.divide_owed([honest])
     assert core.dispatcher.shares.owed.used_bytes == OWED_BYTES
     core.check()
+
+
+def test_a_session_that_was_given_much_before_others_came_does_not_end() -> None:
+    """A thousand sessions that owe a little each made its share small."""
+    core = CoreDriver()
+    core.restart(DispatchShares(owed_bytes=10 * OWED_FLOOR * OWED_BYTES))
+    keys = [f"k{number}" for number in range(6 * OWED_OVER * OWED_FLOOR)]
+    core.change(declare("honest"))
+    core.change_all(bind("honest", key) for key in keys)
+    core.change_all(publish(key, b"x") for key in keys)
+    honest = core.session(64 << 20)
+    core.attach(honest, "honest", messages=100_000)
+    assert len(core.take(honest)) == len(keys) == honest.owed
+    for _ in range(3):
+        core.dispatcher.divide_owed([honest])
+    assert honest.owed > OWED_OVER * honest.owed_max and honest.ended_by is None
 
 
 def test_where_there_is_no_memory_for_ranges_a_queue_with_gaps_gets_its_lowest_message() -> None:

@@ -617,8 +617,8 @@ RANGE_BYTES: Final = 90
 """Memory of a done range of such a binding, or of a stretch of it that is to be given again (measured: 72 and 130)."""
 
 OWED_OVER: Final = 4
-"""A session that owes so many times what it may owe now, as its acks leave gaps, ends while the share of what is owed
-is full."""
+"""A session that owes so many times what it may owe, and what it owed when it came to that bound, as its acks leave
+gaps, ends while the share of what is owed is full."""
 
 OWED_BYTES: Final = 120
 """Memory of one stretch of unacked offsets."""

@@ -7,10 +7,11 @@ Parcels are not looked through for that, as a hundred thousand may wait: each is
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Callable
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
-from shoal_slice_node.core.dispatch.parcels import Parcel
+from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.attachment import Attachment
@@ -79,3 +80,14 @@ class DetachedHandles:
         if gone:
             parcel.drop_handles(gone)
         return before_bytes - parcel.cost_bytes if parcel.handles else before_bytes
+
+    def take_out_all(self, waiting: dict[Slot, Parcel], leaves: Callable[[Slot], None]) -> int:
+        """Takes the handles out of all that waits, and forgets them. `leaves` is called with each parcel that has no
+        handle any more. Returns the bytes freed."""
+        freed_bytes = 0
+        for slot, parcel in tuple(waiting.items()):
+            freed_bytes += self.take_out(slot[0], parcel)
+            if not parcel.handles:
+                leaves(slot)
+        self._former, self.noted = {}, 0
+        return freed_bytes

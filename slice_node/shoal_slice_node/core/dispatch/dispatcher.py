@@ -27,7 +27,6 @@ from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.transients import Transients
 from shoal_slice_node.core.dispatch.unsent import UnsentLists
-from shoal_slice_node.core.limits import OWED_OVER
 
 
 class Dispatcher:
@@ -210,10 +209,10 @@ class Dispatcher:
             self._end_largest(sessions)
 
     def _end_largest(self, sessions: Sequence[Session]) -> None:
-        """Ends the session that owes most, if that is much more than it may: its acks leave gaps, and each makes two
-        stretches of one."""
-        largest = max(sessions, key=lambda session: session.owed, default=None)
-        if largest is not None and largest.owed > OWED_OVER * largest.owed_max and largest.ended_by is None:
+        """Ends the session that owes most, of those that owe much more than they were given."""
+        too_much = [session for session in sessions if session.owes_too_much and session.ended_by is None]
+        largest = max(too_much, key=lambda session: session.owed, default=None)
+        if largest is not None:
             self.attaching.end(largest, exhausted("stretches of unacked offsets", largest.owed_max, largest.owed))
 
     def share_among_calls(self, session: Session) -> None:

@@ -18,7 +18,7 @@ from shoal_slice_node.core.dispatch.not_sent import Found, NotSent
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot, Taken
 from shoal_slice_node.core.dispatch.resets import Resets
 from shoal_slice_node.core.dispatch.shares import Share
-from shoal_slice_node.core.limits import DETACHED_NOTED_MAX, DROPPED_PER_TAKE, OWED_PER_SESSION_MAX
+from shoal_slice_node.core.limits import DETACHED_NOTED_MAX, DROPPED_PER_TAKE, OWED_OVER, OWED_PER_SESSION_MAX
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.attachment import Attachment
@@ -58,6 +58,7 @@ class Session:
         "new_parts",
         "number",
         "owed",
+        "owed_before",
         "owed_max",
         "owner",
         "paused",
@@ -79,7 +80,7 @@ class Session:
         """The client's producer id, the same over reconnects; b"": the session belongs to no client with an id."""
         self.window_bytes = self.room_bytes = window_bytes
         self.under_way_bytes = 0
-        self.owed = 0
+        self.owed = self.owed_before = 0
         self.owed_max = OWED_PER_SESSION_MAX
         self.is_of_calls = False
         """All unary calls share it: a caller that has something out cannot be told from one that asks for more."""
@@ -233,8 +234,18 @@ class Session:
         assert self.owed >= 0
 
     def limit_owed(self, owed_max: int) -> None:
-        """Sets how much the session may owe."""
+        """Sets how much the session may owe. While it owes more, it is given nothing."""
         self.owed_max = owed_max
+        if self.owed < owed_max:
+            self.owed_before = 0
+        elif not self.owed_before:
+            self.owed_before = min(self.owed, OWED_PER_SESSION_MAX)
+
+    @property
+    def owes_too_much(self) -> bool:
+        """Returns whether it owes much more than it was given: its acks leave gaps, and each makes two stretches of
+        one."""
+        return self.owed > OWED_OVER * max(self.owed_max, self.owed_before)
 
     def share_among_calls(self, owed_max: int) -> None:
         """Notes that all unary calls share the session, and how much it may owe."""
@@ -283,22 +294,12 @@ class Session:
         if handle not in self.detached:
             return 0
         self.nacks_taken.close_parcels(self._newest_parcel)
-        return self._take_out_all() if self.detached.noted > DETACHED_NOTED_MAX else 0
-
-    def _take_out_all(self) -> int:
-        """Takes detached handles out of all that waits. Returns the bytes freed."""
-        freed_bytes = 0
-        for slot, parcel in tuple(self.waiting.items()):
-            freed_bytes += self.detached.take_out(slot[0], parcel)
-            if not parcel.handles:
-                self._leaves(slot)
-        self.detached = DetachedHandles()
-        return freed_bytes
+        many = self.detached.noted > DETACHED_NOTED_MAX
+        return self.detached.take_out_all(self.waiting, self._leaves) if many else 0
 
     def take(self, bytes_max: int, expiry_clock_ms: int = 0) -> Taken:
-        """Returns what to send now, oldest first: at least one, if any waits and few are for detached handles, and at
-        most about `bytes_max` on the wire. A gap begins a new response, as a client reads a response's gaps first. What
-        has expired at `expiry_clock_ms` is a gap."""
+        """Returns what to send now, oldest first, at most about `bytes_max` on the wire; maybe nothing, if much is for
+        detached handles. A gap begins a new response, as a client reads its gaps first. What has expired is a gap."""
         told: list[tuple[bytes, Parcel]] = []
         deliveries: list[wire.Delivery] = []
         gaps: list[wire.Gap] = []
@@ -335,7 +336,6 @@ class Session:
         return Taken(deliveries, gaps, cost_bytes, told, freed_bytes)
 
     def _leaves(self, slot: Slot) -> None:
-        """Notes that a parcel does not wait any more."""
         del self.waiting[slot]
         self._not_sent.leaves(slot, not self.waiting)
 
