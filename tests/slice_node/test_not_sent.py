@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import count
+
 import pytest
 
 from shoal_contract.wire import slice_pb2 as wire
@@ -16,11 +18,11 @@ from .nacks_driver import NacksDriver
 
 
 def test_parcels_of_a_key_are_found_by_their_offsets() -> None:
-    listed, waiting = NotSent(), dict[Slot, Parcel]()
+    listed, waiting, numbers = NotSent(), dict[Slot, Parcel](), count(1)
 
-    def wait(key_id: bytes, first: int, to: int, count: int = 0, live: bool = False) -> None:
-        slot = (key_id, first, to, 0, 0, count)
-        waiting[slot] = Parcel(b"k", first, first, to, b"x", 0, 0, len(waiting) + 1, is_live=live)
+    def wait(key_id: bytes, first: int, to: int, another: int = 0, live: bool = False) -> None:
+        slot = (key_id, first, to, 0, 0, another)
+        waiting[slot] = Parcel(b"k", first, first, to, b"x", 0, 0, next(numbers), is_live=live)
 
     def found(key_id: bytes, first: int, to: int) -> list[tuple[int, int]]:
         listed.list_new(waiting)
@@ -45,7 +47,7 @@ def test_parcels_of_a_key_are_found_by_their_offsets() -> None:
         listed.leaves(slot, not waiting)
     assert found(b"a", 0, 100) == []
     wait(b"a", 3, 4)
-    assert found(b"a", 0, 100) == [(3, 4)], "numbers begin anew in this test only"
+    assert found(b"a", 0, 100) == [(3, 4)]
 
 
 def test_what_waits_for_an_open_session_is_listed_in_steps_while_it_changes() -> None:
@@ -98,6 +100,26 @@ def test_what_a_closed_session_left_behind_is_listed_in_steps() -> None:
     assert [listed.list_left_behind(4) for _ in range(4)] == [True, True, False, False]
     assert [parcel.low for _, parcel in listed.between(b"k", 0, 100)[0]] == list(range(1, 11))
     assert all(parcel.chunk == b"" for parcel in waiting.values())
+
+
+def test_a_nack_is_looked_at_while_many_live_chunks_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are not listed, and were looked through again and again, for as long as the client did not read."""
+    monkeypatch.setattr(unsent, "LISTED_AT_ONCE_MAX", 50)
+    core = NacksDriver()
+    core.change(declare("q"), bind("q", "k"), publish("k", b"x"))
+    session = core.session(1 << 20)
+    core.attach(session, "q", 1, 1_000, 1 << 20)
+    core.pump()
+    core.dispatcher.sent(session, core.dispatcher.take(session, 1 << 20).cost_bytes)
+    for _ in range(400):
+        core.live(publish("k", b"live", live=True))
+    core.pump()
+    source, answered = Source(b"c", 1), list[object]()
+    ack = wire.Ack(key=b"k", low=1, to=2, handles=[1])
+    requests.take_nacks(core.node, source, session, wire.Nacks(messages=[ack]), answered.append, False)
+    for _ in range(40):
+        core.node.turns.step() if core.node.turns.busy(source) else None
+    assert answered == [None]
 
 
 def test_the_first_nack_lists_what_was_not_sent_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:

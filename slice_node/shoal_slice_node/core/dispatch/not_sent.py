@@ -63,7 +63,7 @@ class NotSent:
         False if it need not be called again before `list_new`."""
         if self._to_list is None:
             newest = next(reversed(waiting.values())).number if len(waiting) > parcels_max else 0
-            if newest - (self._listed_to if self._by_key is not None else 0) <= parcels_max:
+            if newest - self._listed_to <= parcels_max:
                 return False
             self._to_list, self._to_list_to = iter(list(waiting)), newest
         some = list(islice(self._to_list, parcels_max))
@@ -78,8 +78,7 @@ class NotSent:
 
     def list_new(self, waiting: dict[Slot, Parcel]) -> None:
         """Lists those of the parcels that wait for an open session which have joined since the last call."""
-        listed_to = self._listed_to if self._by_key is not None else 0
-        new = list(takewhile(lambda slot: waiting[slot].number > listed_to, reversed(waiting)))
+        new = list(takewhile(lambda slot: waiting[slot].number > self._listed_to, reversed(waiting)))
         for slot in reversed(new):
             self._listed_to = waiting[slot].number
             self._add(slot, waiting[slot])

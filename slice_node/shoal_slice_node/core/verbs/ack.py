@@ -67,7 +67,9 @@ def _apply(change: Change, step: wire.TransactionAcks) -> Work[wire.StepOutcome]
         ranges = [(step.lows[number], step.tos[number]) for number in numbers]
 
         def refuse(place: int, error: ShoalError, numbers: list[int] = numbers) -> None:
-            refused.append((numbers[place], error))
+            error.__context__ = None
+            # Its traceback has a frame with the binding's row and ranges, and that has `refused`: a circle.
+            refused.append((numbers[place], error.with_traceback(None)))
 
         looked_at += yield from ack(change.state, queue, key, life, ranges, refuse, change.acking)
         if looked_at >= APPLIED_PER_STEP:
