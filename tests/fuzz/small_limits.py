@@ -94,7 +94,7 @@ SMALL: dict[str, tuple[int, ...]] = {
     "ATTACHED_PER_SESSION_MAX": (2,),
     "WITHDRAWN_PER_STEP": (1, 2),
     "DETACHED_NOTED_MAX": (0, 2),
-    "DROPPED_PER_TAKE": (1, 3),
+    "SWEPT_HANDLES": (1, 3),
     "LISTED_PER_COST": (1, 2),
     "LAGGING_AT_ONCE_MAX": (1, 2),
     "CONSUMED_COUNTED_MAX": (0, 1),

@@ -35,7 +35,7 @@ def serves_stalled(count: int) -> float:
 
 
 def counts_consumed(count: int) -> float:
-    line = MemberLine({}, {}, {}, cast(Followed, SimpleNamespace(count=lambda *_: 0)))
+    line = MemberLine({}, {}, {}, cast(Followed, SimpleNamespace(count=lambda *_: 0, longest_prefix=lambda _: b"")))
     for number in range(count):
         line.in_memory_changed(b"%d" % number)
 

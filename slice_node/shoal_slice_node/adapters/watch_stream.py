@@ -66,7 +66,7 @@ class WatchStream:
         async with broker.snapshots.place(self._context.peer()) if lists_keys else nullcontext(_nothing) as gathered:
             reservation = await broker.answers.reserved(source.connection, PART_BYTES_MAX)
             try:
-                response = await self._answer(watcher, source)
+                response = await self._answer(watcher, source, lists_keys)
                 gathered()
                 if response is None:
                     return False
@@ -77,8 +77,8 @@ class WatchStream:
             finally:
                 reservation.release()
 
-    async def _answer(self, watcher: Watcher, source: Source) -> wire.WatchResponse | None:
-        """Asks the core, in turns with other work."""
+    async def _answer(self, watcher: Watcher, source: Source, lists_keys: bool) -> wire.WatchResponse | None:
+        """Asks the core, in turns with other work. `lists_keys`: it has a place for a page of a snapshot."""
         told: asyncio.Future[wire.WatchResponse | None] = asyncio.get_running_loop().create_future()
 
         def done(response: wire.WatchResponse | None, error: Exception | None) -> None:
@@ -89,7 +89,7 @@ class WatchStream:
             else:
                 told.set_exception(as_shoal_error(error))
 
-        self._broker.add_work(source, self._broker.node.watching.answer(watcher, steady_ms()), done)
+        self._broker.add_work(source, self._broker.node.watching.answer(watcher, steady_ms(), lists_keys), done)
         return await told
 
     async def _write(self, data: bytes, reservation: Reservation) -> None:

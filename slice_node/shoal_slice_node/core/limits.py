@@ -554,11 +554,11 @@ attached queues more: a few that pull from large queues, under long leases, keep
 jobs."""
 
 DETACHED_NOTED_MAX: Final = 10_000
-"""Attachments that left a session while parcels waited that may be theirs: some 7 MB. With more, these parcels are
-looked through when a handle is used again: 1 us each."""
+"""Attachments that left a session while parcels waited that may be theirs: some 7 MB. With more, some of these parcels
+are looked through each time that a handle is used again."""
 
-DROPPED_PER_TAKE: Final = 2_000
-"""Parcels that have no handle any more, and are passed over in one look for what a session is sent: 2 ms."""
+SWEPT_HANDLES: Final = 2_000
+"""Handles of parcels that are looked at in one step, where some of the session's handles were detached: 2 us each."""
 
 LEASES_BEGUN_PER_TICK: Final = 4_000
 """Leases whose time begins with one tick: those that were opened since the last one, and as many of those that were

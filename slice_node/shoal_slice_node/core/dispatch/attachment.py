@@ -156,7 +156,11 @@ class Attachment:
             self.unsent_changes += 1
             if self.unsent is None:
                 self.unsent = {}
-            self.unsent.setdefault(key_id, []).append((first, to))
+            pairs = self.unsent.setdefault(key_id, [])
+            if pairs and pairs[-1][1] == first:
+                pairs[-1] = pairs[-1][0], to
+            else:
+                pairs.append((first, to))
 
     def has_unsent(self, key_id: bytes) -> bool:
         """Returns whether `take_unsent` has something of a key."""

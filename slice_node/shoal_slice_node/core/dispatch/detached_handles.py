@@ -7,11 +7,12 @@ Parcels are not looked through for that, as a hundred thousand may wait: each is
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import TYPE_CHECKING, Final
 
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
+from shoal_slice_node.core.limits import SWEPT_HANDLES
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.attachment import Attachment
@@ -26,13 +27,16 @@ ALL_SENT: Final = 1 << 62
 class DetachedHandles:
     """Keeps, for each handle, its former attachments, each with the number of the last parcel that may be its own."""
 
-    __slots__ = ("_former", "noted")
+    __slots__ = ("_former", "_sweeps_to", "_to_sweep", "noted")
 
     def __init__(self) -> None:
         self._former: dict[int, list[tuple[int, Attachment]]] = {}
         """Those of a handle ascend by their last parcels, and handles by those of their last attachments."""
         self.noted = 0
         """How many attachments these are."""
+        self._to_sweep: Iterator[tuple[Slot, Parcel]] | None = None
+        """What waited when a sweep began, up to the parcel `_sweeps_to`, and was not swept yet."""
+        self._sweeps_to = 0
 
     def __bool__(self) -> bool:
         return bool(self._former)
@@ -81,13 +85,21 @@ class DetachedHandles:
             parcel.drop_handles(gone)
         return before_bytes - parcel.cost_bytes if parcel.handles else before_bytes
 
-    def take_out_all(self, waiting: dict[Slot, Parcel], leaves: Callable[[Slot], None]) -> int:
-        """Takes the handles out of all that waits, and forgets them. `leaves` is called with each parcel that has no
-        handle any more. Returns the bytes freed."""
-        freed_bytes = 0
-        for slot, parcel in tuple(waiting.items()):
-            freed_bytes += self.take_out(slot[0], parcel)
-            if not parcel.handles:
-                leaves(slot)
-        self._former, self.noted = {}, 0
+    def sweep(self, waiting: dict[Slot, Parcel], leaves: Callable[[Slot], None]) -> int:
+        """Takes the handles out of some of what waits, of about SWEPT_HANDLES, so that they can be forgotten before it
+        is sent. `leaves` is called with each parcel that has no handle any more. Returns the bytes freed."""
+        if self._to_sweep is None:
+            self._to_sweep = iter(tuple(waiting.items()))
+            self._sweeps_to = next(reversed(waiting.values())).number if waiting else 0
+        left, freed_bytes = SWEPT_HANDLES, 0
+        for slot, parcel in self._to_sweep:
+            if waiting.get(slot) is parcel:
+                left -= 1 + len(parcel.handles)
+                freed_bytes += self.take_out(slot[0], parcel)
+                if not parcel.handles:
+                    leaves(slot)
+                if left <= 0:
+                    return freed_bytes
+        self._to_sweep = None
+        self.forget_sent(self._sweeps_to)
         return freed_bytes

@@ -18,7 +18,7 @@ from shoal_slice_node.core.dispatch.not_sent import Found, NotSent
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot, Taken
 from shoal_slice_node.core.dispatch.resets import Resets
 from shoal_slice_node.core.dispatch.shares import Share
-from shoal_slice_node.core.limits import DETACHED_NOTED_MAX, DROPPED_PER_TAKE, OWED_OVER, OWED_PER_SESSION_MAX
+from shoal_slice_node.core.limits import DETACHED_NOTED_MAX, OWED_OVER, OWED_PER_SESSION_MAX, SWEPT_HANDLES
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.attachment import Attachment
@@ -295,7 +295,7 @@ class Session:
             return 0
         self.nacks_taken.close_parcels(self._newest_parcel)
         many = self.detached.noted > DETACHED_NOTED_MAX
-        return self.detached.take_out_all(self.waiting, self._leaves) if many else 0
+        return self.detached.sweep(self.waiting, self._leaves) if many else 0
 
     def take(self, bytes_max: int, expiry_clock_ms: int = 0) -> Taken:
         """Returns what to send now, oldest first, at most about `bytes_max` on the wire; maybe nothing, if much is for
@@ -304,17 +304,17 @@ class Session:
         deliveries: list[wire.Delivery] = []
         gaps: list[wire.Gap] = []
         total, any_detached = 0, bool(self.detached)
-        cost_bytes = freed_bytes = dropped = 0
+        cost_bytes = freed_bytes = looked_at = 0
         leaving: list[Slot] = []  # To take the first out of a dict again and again would be quadratic.
         for slot, parcel in self.waiting.items():
             if any_detached:
+                if looked_at >= SWEPT_HANDLES:
+                    break
+                looked_at += 1 + len(parcel.handles)
                 freed_bytes += self.detached.take_out(slot[0], parcel)
                 if not parcel.handles:
                     leaving.append(slot)
-                    dropped += 1
-                    if dropped < DROPPED_PER_TAKE:
-                        continue
-                    break
+                    continue
             total += parcel.wire_bytes
             has_gone = has_expired(parcel.expires_ms, expiry_clock_ms)
             if (deliveries or gaps) and (total > bytes_max or ((has_gone or parcel.is_gap) and deliveries)):

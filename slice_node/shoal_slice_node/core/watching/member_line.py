@@ -45,8 +45,11 @@ class Followed(Protocol):
         """Takes in that other queues of a key are consumed, or, with `bound`, bound to it. Returns how many prefixes
         heard of it."""
 
-    def count_anew(self, bound: bool) -> None:
-        """Takes in that this holds for more keys than may wait."""
+    def longest_prefix(self, key: bytes) -> bytes | None:
+        """Returns the longest watched prefix of a key; None: there is none."""
+
+    def count_anew(self, prefix: bytes, bound: bool) -> None:
+        """Takes in that this holds for more keys of a watched prefix than may wait: also for the prefixes of that."""
 
     def look_up_anew(self) -> None:
         """Takes in that more happened to members of watched keys than may wait."""
@@ -70,8 +73,11 @@ class MemberLine:
         """The watched keys that have not heard of the drop which is the first event."""
         self._presence: OrderedDict[bytes, Iterator[WatchedKey] | None] = OrderedDict()
         """Queues that became online or offline -> the watched keys that have not heard of it; None: none has."""
-        self._counts: OrderedDict[bytes, bool] = OrderedDict()
-        """Keys whose counts changed, as `Followed.count` takes them in. At most COUNTS_WAITING_MAX."""
+        self._counts: OrderedDict[bytes, OrderedDict[bytes, bool]] = OrderedDict()
+        """Keys whose counts changed, as `Followed.count` takes them in, by their longest watched prefix: a storm below
+        one prefix holds up no other one."""
+        self._counted = 0
+        """How many keys these are. At most COUNTS_WAITING_MAX."""
 
     def __bool__(self) -> bool:
         return bool(self._events or self._presence or self._counts)
@@ -92,7 +98,7 @@ class MemberLine:
                 if isinstance(event, Joined):
                     self._joining[event.queue_id] += 1
             if self._prefixes:
-                self._counts[event.key] = True
+                self._note_count(event.key, True)
         if at_once:
             self._take_counts(self._take_events(CHANGES_PER_STEP_MAX))
         if len(self._events) > MEMBER_CHANGES_WAITING_MAX:
@@ -100,7 +106,6 @@ class MemberLine:
             self._joining.clear()
             self._leaving = iter(())
             self._followed.look_up_anew()
-        self._bound_counts()
 
     def attached(self, queue_id: bytes) -> None:
         """Takes in that a queue is online or offline now."""
@@ -112,14 +117,25 @@ class MemberLine:
 
     def in_memory_changed(self, key: bytes) -> None:
         """Takes in, later, that other queues of a key are consumed than before."""
-        self._counts.setdefault(key, False)
-        self._bound_counts()
+        self._note_count(key, False)
 
-    def _bound_counts(self) -> None:
-        if len(self._counts) > COUNTS_WAITING_MAX:
-            bound = any(self._counts.values())
-            self._counts.clear()
-            self._followed.count_anew(bound)
+    def _note_count(self, key: bytes, bound: bool) -> None:
+        prefix = self._followed.longest_prefix(key)
+        if prefix is None:
+            return
+        keys = self._counts.get(prefix)
+        if keys is None:
+            keys = self._counts[prefix] = OrderedDict()
+        if key in keys:
+            keys[key] = keys[key] or bound
+            return
+        keys[key] = bound
+        self._counted += 1
+        if self._counted > COUNTS_WAITING_MAX:
+            prefix = max(self._counts, key=lambda one: len(self._counts[one]))
+            keys = self._counts.pop(prefix)
+            self._counted -= len(keys)
+            self._followed.count_anew(prefix, any(keys.values()))
 
     def step(self) -> None:
         """Takes in some of what waits."""
@@ -136,9 +152,13 @@ class MemberLine:
         self._take_counts(left)
 
     def _take_counts(self, left: int) -> None:
-        """Takes in changes of counts, the first ones first, until they cost `left`."""
+        """Takes in changes of counts, those of each prefix in turn, until they cost `left`."""
         while self._counts and left > 0:
-            key, bound = self._counts.popitem(last=False)
+            prefix, keys = self._counts.popitem(last=False)
+            key, bound = keys.popitem(last=False)
+            self._counted -= 1
+            if keys:
+                self._counts[prefix] = keys
             left -= 1 + self._followed.count(key, bound)
 
     def _tell(self, queue_id: bytes, keys: Iterator[WatchedKey], left: int) -> int:

@@ -9,7 +9,7 @@ presence alike; no record holds presence, so no LSN could. A watch that comes to
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 from typing import TypeAlias, TypeVar
 
@@ -22,6 +22,7 @@ from shoal_slice_node.core.apply.interest import WatchedMembers
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.turns import Work
+from shoal_slice_node.core.watching.connections import Connections
 from shoal_slice_node.core.watching.counting import Counting
 from shoal_slice_node.core.watching.limits import (
     CHANGED_KEY_BYTES,
@@ -31,14 +32,12 @@ from shoal_slice_node.core.watching.limits import (
     CROWD,
     FORGOTTEN_PER_TICK_MAX,
     LENGTHS_AT_ONCE_MAX,
-    PREFIXES_PER_CONNECTION_MAX,
     PREFIXES_WATCHED_MAX,
     REMEMBER_MS,
     REMEMBERED_MAX,
     WATCH_BYTES,
     WATCHED_PER_TICK_MAX,
     WATCHES_MAX,
-    WATCHES_PER_CONNECTION_MAX,
 )
 from shoal_slice_node.core.watching.member_line import MemberLine
 from shoal_slice_node.core.watching.watch_room import WatchRoom
@@ -70,9 +69,7 @@ class Watching:
         self._numbers = 0
         self._watchers: dict[int, Watched] = {}
         """The watches, by number, with what they watch."""
-        self._of_connection: Counter[Hashable] = Counter()
-        self._prefixes_of_connection: dict[Hashable, Counter[bytes]] = {}
-        """Connection -> its watches of each prefix."""
+        self._connections = Connections()
         self._known: Known = {}
         self._keys: dict[bytes, list[WatchedKey]] = {}
         """Name -> up to two watched keys: with presence, and without. The same for prefixes."""
@@ -85,6 +82,8 @@ class Watching:
         """Keys whose members must be looked up anew: not all that happened to them was taken in."""
         self._line = MemberLine(self._known, self._keys, self._prefixes, self)
         self._members = WatchedMembers(self._keys, self._prefixes, self._line)
+        self._lengths: tuple[int, ...] = ()
+        """Those of watched prefixes, the longest first."""
         self._interest.members = None
 
     def begin(self, life: int) -> None:
@@ -118,9 +117,7 @@ class Watching:
         watcher = Watcher(self._numbers, connection, sent)
         watched.watchers[watcher.number] = watcher
         self._watchers[watcher.number] = watched
-        self._of_connection[connection] += 1
-        if isinstance(watched, WatchedPrefix):
-            self._prefixes_of_connection.setdefault(connection, Counter())[watched.key] += 1
+        self._connections.begin(connection, watched.key if isinstance(watched, WatchedPrefix) else None)
         self._idle.pop(watched, None)
         self._room.hold(WATCH_BYTES)
         return watcher
@@ -128,12 +125,7 @@ class Watching:
     def _check_room(self, connection: Hashable, prefix: bytes | None) -> None:
         if len(self._watchers) >= WATCHES_MAX:
             raise exhausted("watches of this slice", WATCHES_MAX, len(self._watchers) + 1)
-        own = self._of_connection[connection] + 1
-        if own > WATCHES_PER_CONNECTION_MAX:
-            raise exhausted("watches of one connection", WATCHES_PER_CONNECTION_MAX, own)
-        prefixes = self._prefixes_of_connection.get(connection, ())
-        if prefix is not None and prefix not in prefixes and len(prefixes) >= PREFIXES_PER_CONNECTION_MAX:
-            raise exhausted("prefixes watched by one connection", PREFIXES_PER_CONNECTION_MAX, len(prefixes) + 1)
+        self._connections.check(connection, prefix)
         room, share = self._room, self._room.share
         if share.free_bytes < WATCH_BYTES:
             used_bytes = share.used_bytes + WATCH_BYTES
@@ -171,24 +163,12 @@ class Watching:
         watched = self._watchers.pop(watcher.number)
         self.dirty.pop(watcher.number, None)
         self._room.let_go(WATCH_BYTES)
-        self._of_connection[watcher.connection] -= 1
-        if not self._of_connection[watcher.connection]:
-            del self._of_connection[watcher.connection]
-        if isinstance(watched, WatchedPrefix):
-            self._leave_prefix(watcher.connection, watched.key)
+        self._connections.end(watcher.connection, watched.key if isinstance(watched, WatchedPrefix) else None)
         del watched.watchers[watcher.number]
         if not watched.watchers and self._is_registered(watched):
             self._idle[watched] = now_ms + REMEMBER_MS
             if len(self._idle) > REMEMBERED_MAX:
                 self._forget(next(iter(self._idle)))
-
-    def _leave_prefix(self, connection: Hashable, prefix: bytes) -> None:
-        prefixes = self._prefixes_of_connection[connection]
-        prefixes[prefix] -= 1
-        if not prefixes[prefix]:
-            del prefixes[prefix]
-        if not prefixes:
-            del self._prefixes_of_connection[connection]
 
     def _is_registered(self, watched: Watched) -> bool:
         register = self._keys if isinstance(watched, WatchedKey) else self._prefixes
@@ -213,6 +193,7 @@ class Watching:
         with presence."""
         self._with_presence += more_presence
         self._members.lengths = tuple(sorted(set(map(len, self._prefixes))))
+        self._lengths = self._members.lengths[::-1]
         prefixes = [one for some in self._prefixes.values() for one in some]
         part_bytes = self._room.share.limit_bytes // CHANGED_KEYS_PART // max(1, len(prefixes))
         for one in prefixes:
@@ -280,10 +261,17 @@ class Watching:
                     heard += 1
         return heard
 
-    def count_anew(self, bound: bool) -> None:
+    def longest_prefix(self, key: bytes) -> bytes | None:
+        """See Followed."""
+        for length in self._lengths:
+            if key[:length] in self._prefixes:
+                return key[:length]
+        return None
+
+    def count_anew(self, prefix: bytes, bound: bool) -> None:
         """See Followed: watches get a snapshot."""
-        for prefixes in self._prefixes.values():
-            for watched in prefixes:
+        for length in self._members.lengths:
+            for watched in self._prefixes.get(prefix[:length], ()) if length <= len(prefix) else ():
                 if bound or watched.presence:
                     watched.anew()
                     self._due[watched] = None
@@ -375,10 +363,14 @@ class Watching:
         watched = self._watchers[watcher.number]
         return isinstance(watched, WatchedPrefix) and (watcher.after is not None or watcher.sent < watched.floor)
 
-    def answer(self, watcher: Watcher, now_ms: int) -> Work[wire.WatchResponse | None]:
-        """Returns what the watch is told next; None: nothing, until it is `dirty`. Raises what the watch ended by."""
+    def answer(self, watcher: Watcher, now_ms: int, lists: bool = True) -> Work[wire.WatchResponse | None]:
+        """Returns what the watch is told next; None: nothing, until it is `dirty`. Without `lists` it is told no page
+        of a snapshot of counts, and is `dirty` at once. Raises what the watch ended by."""
         if watcher.ended_by is not None:
             raise watcher.ended_by
+        if not lists and self.lists_keys(watcher):
+            self.dirty[watcher.number] = watcher
+            return None
         watched = self._watchers[watcher.number]
         if isinstance(watched, WatchedKey):
             response = watched.answer(watcher, self._counting)
