@@ -177,6 +177,7 @@ class Checks:
         assert shares.deliveries.used_bytes == sum(under_way) and shares.holding == sum(map(bool, under_way))
         everyone = {*sessions, *dispatcher.attaching.closing}
         attached = ATTACHMENT_BYTES * sum(len(session.by_queue) + len(session.pullers) for session in everyone)
+        attached += ATTACHMENT_BYTES * sum(session.detached.noted for session in everyone)
         attached += ENDED_HANDLE_BYTES * sum(len(session.ended_handles) for session in everyone)
         attached += sum(FEED_BYTES + STREAM_BYTES * feed.streams_counted for feed in dispatcher.feeds.values())
         streams = [stream for feed in dispatcher.feeds.values() for stream in feed.streams.values()]

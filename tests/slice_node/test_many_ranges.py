@@ -78,6 +78,7 @@ def test_a_queue_of_many_keys_that_turns_out_to_be_too_large_ends_its_sessions()
         while True:
             next(pull)
             core.dispatcher.turn()
+    core.dispatcher.close(session)
     core.pump()
     assert share.used_bytes == ATTACHMENT_BYTES + FEED_BYTES + STREAM_BYTES
 
@@ -135,3 +136,28 @@ def test_where_there_is_no_memory_for_ranges_a_queue_with_gaps_gets_its_lowest_m
     assert not core.dispatcher.has_work
     share.let_go(10 * RANGE_BYTES)
     assert len(core.take(session)) > 1
+
+
+@pytest.mark.parametrize("short_bytes", range(0, 10 * RANGE_BYTES, 60))
+def test_a_queue_whose_serving_makes_room_is_served_on(short_bytes: int) -> None:
+    """To give its lowest message freed the memory that was short, and nothing put the queue in line again."""
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k"))
+    stays, leaves = core.session(), core.session()
+    for session in (stays, leaves):
+        core.attach(session, "q")
+    core.change_all(publish("k", b"x") for _ in range(20))
+    done = [offset for _, offset, _ in core.take(stays)]
+    left = [offset for _, offset, _ in core.take(leaves)]
+    assert len(done) == len(left) == 10
+    for offset in done:
+        core.ack(stays, "k", offset, offset + 1)
+    core.dispatcher.close(leaves)
+    share = core.dispatcher.shares.attached
+    share.limit_bytes = share.used_bytes - short_bytes
+    found: list[int] = []
+    for _ in range(20):
+        core.settle()
+        found += [offset for _, offset, _ in core.take(stays)]  # This also looks for silent queues.
+        core.ack(stays, "k", found[-1], found[-1] + 1)
+    assert found[:10] == left

@@ -6,13 +6,14 @@ Parcels are not looked through for that, as a hundred thousand may wait: each is
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from operator import itemgetter
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
-from shoal_slice_node.core.limits import SWEPT_HANDLES
+from shoal_slice_node.core.dispatch.shares import Share
+from shoal_slice_node.core.limits import ATTACHMENT_BYTES, SWEPT_HANDLES
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.attachment import Attachment
@@ -20,18 +21,19 @@ if TYPE_CHECKING:
 
 _LAST_PARCEL = itemgetter(0)
 
-ALL_SENT: Final = 1 << 62
-"""Stands above the number of every parcel."""
-
 
 class DetachedHandles:
     """Keeps, for each handle, its former attachments, each with the number of the last parcel that may be its own."""
 
-    __slots__ = ("_former", "_sweeps_to", "_to_sweep", "noted")
+    __slots__ = ("_former", "_room", "_sent_to", "_sweeps_to", "_to_sweep", "noted")
 
-    def __init__(self) -> None:
+    def __init__(self, room: Share) -> None:
+        """`room`: the memory that former attachments count in, as present ones do."""
+        self._room = room
         self._former: dict[int, list[tuple[int, Attachment]]] = {}
         """Those of a handle ascend by their last parcels, and handles by those of their last attachments."""
+        self._sent_to = 0
+        """No parcel up to this number names a former attachment any more."""
         self.noted = 0
         """How many attachments these are."""
         self._to_sweep: Iterator[tuple[Slot, Parcel]] | None = None
@@ -48,19 +50,38 @@ class DetachedHandles:
         """Notes that an attachment left. `last_parcel`: the number of the last parcel that waits. Nothing may join it
         once the handle is used again (NacksTaken.close_parcels)."""
         former = self._former.pop(handle, [])
+        gone = bisect_right(former, self._sent_to, key=_LAST_PARCEL)
+        if gone:
+            del former[:gone]
+            self._count(-gone)
         if not former or former[-1][0] < last_parcel:  # Else it was given nothing.
             former.append((last_parcel, attachment))
-            self.noted += 1
+            self._count(1)
         self._former[handle] = former
 
-    def forget_sent(self, sent_to: int) -> None:
-        """Forgets handles that no parcel above this number names any more."""
+    def forget_sent(self, sent_to: int, nothing_waits: bool = False) -> None:
+        """Forgets handles that no parcel above this number names any more: those before it have left, or were swept."""
+        self._sent_to = sent_to = max(sent_to, self._sent_to)
+        if nothing_waits:
+            self._former, self._to_sweep = {}, None
+            self._count(-self.noted)
         while self._former:
             handle, former = next(iter(self._former.items()))
             if former[-1][0] > sent_to:
                 return
             del self._former[handle]
-            self.noted -= len(former)
+            self._count(-len(former))
+
+    def close(self) -> None:
+        """Notes that the session has ended: what is known is needed until all that it had is back."""
+        self._count(-self.noted)
+
+    def _count(self, more: int) -> None:
+        self.noted += more
+        if more > 0:
+            self._room.hold(ATTACHMENT_BYTES * more)
+        else:
+            self._room.let_go(-ATTACHMENT_BYTES * more)
 
     def owner(self, handle: int, parcel: Parcel) -> Attachment | None:
         """Returns the former attachment that a parcel is for; None: it is for the queue that the handle means now."""

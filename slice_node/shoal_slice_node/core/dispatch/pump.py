@@ -76,7 +76,7 @@ class Pump:
         feed, _ = registry.ready.popitem(last=False)
         if feed.gone:
             return
-        budget = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)
+        budget, is_short = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES), feed.is_short
         passed_over, leases = feed.passed_over, registry.leases
         for stream in _in_turn(feed):
             if budget.spent or not feed.find_room():
@@ -87,7 +87,8 @@ class Pump:
             if not caught_up:
                 feed.set_lagging(stream)  # Behind the others: keys take turns.
             passed_over = 0 if caught_up or budget.given > before else passed_over + 1
-        registry.short.note(feed)
+        if is_short:
+            registry.short.note(feed)
         if budget.spent and passed_over < len(feed.lagging):
             registry.wake(feed)
             feed.pass_over(passed_over)

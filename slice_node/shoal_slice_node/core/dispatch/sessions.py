@@ -10,7 +10,7 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.dispatch.asked_attaches import AskedAttaches
-from shoal_slice_node.core.dispatch.detached_handles import ALL_SENT, DetachedHandles
+from shoal_slice_node.core.dispatch.detached_handles import DetachedHandles
 from shoal_slice_node.core.dispatch.ended_handles import EndedHandles
 from shoal_slice_node.core.dispatch.nacks_taken import NacksTaken
 from shoal_slice_node.core.dispatch.new_part import NewPart, part_of
@@ -92,7 +92,7 @@ class Session:
         self.attachments: dict[int, Attachment] = {}
         self.by_queue: dict[bytes, int] = {}
         """The handle of each queue name, attached or awaited."""
-        self.detached = DetachedHandles()
+        self.detached = DetachedHandles(attached := attached or Share("attached queues", 1 << 40))
         self.asked = AskedAttaches()
         self.awaited: dict[int, bytes] = {}
         """Handles of queues that have no part here yet."""
@@ -112,7 +112,7 @@ class Session:
         """Handles of queues that were dropped here: the client is told before it gets anything of their next life."""
         self.new_parts: dict[int, NewPart] = {}
         """Maps a handle to its queue's part here, where no answer to an attach told it."""
-        self.ended_handles = EndedHandles(owner, number, attached or Share("attached queues", 1 << 40))
+        self.ended_handles = EndedHandles(owner, number, attached)
         """Handles that another session's attach ended, or that were refused because of one: the client is told."""
 
     @property
@@ -196,13 +196,13 @@ class Session:
         return told
 
     def end_with(self, error: ShoalError) -> None:
-        """Notes that the slice ends the session, and why."""
         self.ended_by = error
 
     def close(self) -> None:
         """Notes that the session has ended: it is given nothing more, and nothing waits for it. `list_left_behind`
         must be called before what it has out is given back."""
         self._not_sent.close(self.waiting)
+        self.detached.close()
         self.waiting = {}
         self.leases.clear()
         self.turned_away.clear()
@@ -332,7 +332,7 @@ class Session:
             deliveries.append(parcel.to_wire(self.nacks_taken.before(parcel.number)))
         for slot in leaving:
             self._leaves(slot)
-        self.detached.forget_sent(self.sent_to if self.waiting else ALL_SENT)
+        self.detached.forget_sent(self.sent_to, not self.waiting)
         return Taken(deliveries, gaps, cost_bytes, told, freed_bytes)
 
     def _leaves(self, slot: Slot) -> None:

@@ -26,8 +26,8 @@ class ShortFeeds:
         return feed in self._feeds
 
     def note(self, feed: Feed) -> None:
-        """Notes a feed that was just served, if there is no memory for its ranges."""
-        if feed.ranges and feed.lagging and feed.is_short:
+        """Notes a feed that was served without memory for its ranges: to be served may have made some."""
+        if feed.ranges and feed.lagging:
             self._feeds[feed] = None
 
     def forget(self, feed: Feed) -> None:
