@@ -118,7 +118,7 @@ async def test_nothing_is_written_where_all_was_taken_back_while_it_waited_for_i
             await asked.wait()
         broker.dispatcher.detach(session, 1)
         broker.dispatcher.attach(session, b"other", 1, 10, 1000)
-        assert not session.to_send, "the handle means another queue now"
+        assert session.to_send, "the handle means another queue now: it is found when it leaves"
         may_write.set()
         await publisher.read_until(lambda: 1 in publisher.answers)
         await consumer.detach(1)

@@ -125,6 +125,9 @@ class SessionStream:
                 data = response.SerializeToString()
                 del response
                 broker.steps.done(began)
+                if not data:
+                    await asyncio.sleep(0)  # All that was looked at was for queues that are detached.
+                    continue
                 broker.writers.began(session, self._answers.held_bytes)
                 await write(context, data)
                 broker.watchman.unread.wrote(connection, len(data))
