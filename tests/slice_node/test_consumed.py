@@ -14,6 +14,7 @@ from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.core.dispatch.acks_in_flight import NackTerms
 from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.range_room import RangeRoom
 from shoal_slice_node.core.dispatch.shares import Share
 from shoal_slice_node.core.dispatch.stretches import Rests
 from shoal_slice_node.core.dispatch.unconsumed import Unconsumed
@@ -85,7 +86,7 @@ def test_many_that_were_not_consumed_once_cost_nothing_later() -> None:
     once a session with 40,000 queues had left."""
     unconsumed = Unconsumed()
     feeds = [
-        Feed(number.to_bytes(8, "big"), b"q", DURABLE, None, Rests(), Share("attached", 1 << 40))
+        Feed(number.to_bytes(8, "big"), b"q", DURABLE, None, Rests(), RangeRoom(Share("attached", 1 << 40)))
         for number in range(5_000)
     ]
     for feed in feeds:

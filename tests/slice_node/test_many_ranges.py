@@ -21,7 +21,7 @@ from shoal_slice_node.core.limits import (
 from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.turns import finish
 
-from .core_driver import CoreDriver, bind, declare, every_second, publish, with_done
+from .core_driver import CoreDriver, acks, bind, declare, every_second, publish, with_done
 
 RANGES = 1_000
 QUEUES = ["a", "b", "c", "d"]
@@ -161,3 +161,42 @@ def test_a_queue_whose_serving_makes_room_is_served_on(short_bytes: int) -> None
         found += [offset for _, offset, _ in core.take(stays)]  # This also looks for silent queues.
         core.ack(stays, "k", found[-1], found[-1] + 1)
     assert found[:10] == left
+
+
+def test_ranges_that_changes_make_of_attached_queues_have_a_bound() -> None:
+    """1,500 queues took 397 MB of a share of 80: the share had nobody who ends."""
+    core = CoreDriver()
+    core.restart(DispatchShares(attached_bytes=8 * QUEUE_BYTES + 2 * RANGES * RANGE_BYTES))
+    core.change(declare(*QUEUES, "honest"), *(bind(queue, "k") for queue in QUEUES), bind("honest", "other"))
+    for _ in range(2):
+        core.change(publish("k", *[b""] * 1_000))
+    session, honest = core.session(), core.session()
+    for handle, queue in enumerate(QUEUES, 1):
+        core.attach(session, queue, handle, 1)
+    core.attach(honest, "honest")
+    for low in range(2, 2_000, 2):
+        core.change(acks(*((queue, "k", low, low + 1) for queue in QUEUES)))
+        if low % 200 == 0:
+            core.dispatcher.divide_owed([session, honest])
+    share = core.dispatcher.shares.attached
+    assert isinstance(session.ended_by, ResourceExhausted) and honest.ended_by is None and share.free_bytes > 0
+    core.dispatcher.close(session)
+    core.pump()
+    core.attach(core.session(), "honest")
+    core.check()
+
+
+def test_queues_with_many_ranges_are_pulled_from_while_half_of_the_memory_is_free() -> None:
+    """229 pulls with leases of an hour kept everybody from attaching."""
+    core = with_ranges(QUEUES, ["k"])
+    core.change(declare("honest"), bind("honest", "k"))
+    core.restart(DispatchShares(attached_bytes=4 * RANGES * RANGE_BYTES))
+    assert core.pull(core.session(), "a", 1, lease_ms=3_600_000)
+    for queue in QUEUES[1:]:
+        try:
+            core.pull(core.session(), queue, 1, lease_ms=3_600_000)
+        except ResourceExhausted as error:
+            assert "memory of attached queues" in error.message
+    core.attach(core.session(), "honest")
+    share = core.dispatcher.shares.attached
+    assert share.used_bytes < 0.6 * share.limit_bytes

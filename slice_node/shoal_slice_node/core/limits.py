@@ -616,6 +616,10 @@ STREAM_BYTES: Final = 450
 RANGE_BYTES: Final = 90
 """Memory of a done range of such a binding, or of a stretch of it that is to be given again (measured: 72 and 130)."""
 
+HEAVY_RANGES: Final = 700
+"""A queue with more ranges in memory, 63 KB, is one of those that make room where there is none, and may be pulled from
+while half of the memory of attached queues is free."""
+
 OWED_OVER: Final = 4
 """A session that owes so many times what it may owe, and what it owed when it came to that bound, as its acks leave
 gaps, ends while the share of what is owed is full."""

@@ -15,6 +15,7 @@ from shoal_slice_node.core.limits import (
     CONSUMERS_PER_QUEUE_MAX,
     ENDED_UNREAD_MAX,
     FEED_BYTES,
+    HEAVY_RANGES,
     INLINE_STREAMS_MAX,
     RANGE_BYTES,
     SMALL_PULLS_PART,
@@ -54,7 +55,7 @@ class AttachRoom:
         self._used_bytes += self._cost_bytes(name)
         share = self._registry.shares.attached
         if self._used_bytes > share.limit_bytes:
-            raise _no_room(share.limit_bytes, self._used_bytes)
+            raise no_room(share.limit_bytes, self._used_bytes)
 
     def _replace(self, handle: int) -> None:
         session = self._session
@@ -95,7 +96,8 @@ def _feed_bytes(registry: Registry, queue_id: bytes | None) -> int:
     return FEED_BYTES + STREAM_BYTES * (0 if row is None else streams_of(row))
 
 
-def _no_room(limit_bytes: int, used_bytes: int) -> ResourceExhausted:
+def no_room(limit_bytes: int, used_bytes: int) -> ResourceExhausted:
+    """Returns the error of what finds no memory among attached queues."""
     return exhausted("memory of attached queues, bytes", limit_bytes, used_bytes)
 
 
@@ -105,7 +107,15 @@ def overload(registry: Registry, feed: Feed) -> ResourceExhausted | None:
     share = registry.shares.attached
     if share.free_bytes >= 0 or not feed.is_heavy:
         return None
-    return _no_room(share.limit_bytes, share.used_bytes)
+    return no_room(share.limit_bytes, share.used_bytes)
+
+
+def check_pulled(registry: Registry, feed: Feed) -> None:
+    """Raises ResourceExhausted if a queue that is only pulled from has very many done ranges, and half of the memory is
+    used: long leases would keep others from attaching theirs."""
+    share = registry.shares.attached
+    if feed.ranges > HEAVY_RANGES and not feed.attachments and 2 * share.used_bytes > share.limit_bytes:
+        raise no_room(share.limit_bytes // 2, share.used_bytes)
 
 
 def check_pulls(registry: Registry, queue_id: bytes) -> None:
@@ -115,4 +125,4 @@ def check_pulls(registry: Registry, queue_id: bytes) -> None:
     is_small = feed_bytes <= FEED_BYTES + STREAM_BYTES * INLINE_STREAMS_MAX
     limit_bytes = share.limit_bytes + is_small * share.limit_bytes // SMALL_PULLS_PART
     if share.used_bytes + needed_bytes > limit_bytes:
-        raise _no_room(limit_bytes, share.used_bytes + needed_bytes)
+        raise no_room(limit_bytes, share.used_bytes + needed_bytes)

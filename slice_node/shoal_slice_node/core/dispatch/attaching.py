@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from shoal_contract.errors import ShoalError, exhausted
-from shoal_slice_node.core.dispatch.attach_room import AttachRoom, overload
+from shoal_slice_node.core.dispatch.attach_room import AttachRoom, no_room, overload
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.ended_handles import EndedHandle
 from shoal_slice_node.core.dispatch.exclusive import Exclusive
@@ -185,6 +185,15 @@ class Attaching:
         else:
             self._registry.loaded(feed)
         self._registry.wake(feed)
+
+    def relieve(self) -> None:
+        """Ends all that consume the queues with the most done ranges, if memory is used that is not there: acks in
+        changes made them, and others cannot attach theirs. It is enough to call this from time to time."""
+        registry = self._registry
+        share = registry.shares.attached
+        for feed in registry.range_room.heaviest():
+            self._give_up(feed, no_room(share.limit_bytes, share.used_bytes))
+            registry.forget_if_idle(feed)
 
     def _give_up(self, feed: Feed, error: ShoalError) -> None:
         """Ends all that consume a feed which has no room in memory. A pull under way ends by itself."""

@@ -205,6 +205,7 @@ class Dispatcher:
         self.shares.divide_owed(sessions, sum(session.owed for session in self._of_calls))
         for session in sessions:
             self.registry.has_room_again(session)
+        self.attaching.relieve()
         if self.shares.owed.free_bytes < 0:
             self._end_largest(sessions)
 

@@ -14,7 +14,7 @@ from shoal_slice_node.core.limits import LIVE_LOOKS_MAX, RANGE_BYTES, STREAM_BYT
 if TYPE_CHECKING:
     from shoal_contract.options import QueueOptions
     from shoal_slice_node.core.dispatch.attachment import Attachment
-    from shoal_slice_node.core.dispatch.shares import Share
+    from shoal_slice_node.core.dispatch.range_room import RangeRoom
 
 
 class Feed:
@@ -65,9 +65,9 @@ class Feed:
         options: QueueOptions,
         exclusive: Exclusive | None,
         rests: Rests,
-        room: Share,
+        room: RangeRoom,
     ) -> None:
-        """`room`: the memory that the ranges of its streams count in."""
+        """`room`: where the ranges of its streams count."""
         self.queue_id = queue_id
         self.name = name
         self.expires_after_s = options.expires_after_s
@@ -169,10 +169,7 @@ class Feed:
     def count_ranges(self, more: int) -> None:
         """Notes that a stream has so many ranges more, or less if it is negative."""
         self.ranges += more
-        if more > 0:
-            self._room.hold(RANGE_BYTES * more)
-        else:
-            self._room.let_go(-RANGE_BYTES * more)
+        self._room.count(self, self.ranges - more)
 
     @property
     def is_heavy(self) -> bool:
@@ -182,7 +179,7 @@ class Feed:
     @property
     def is_short(self) -> bool:
         """Returns whether there is no memory for more ranges."""
-        return self._room.free_bytes < 0
+        return self._room.is_short
 
     def put_last(self, stream: Stream) -> None:
         """Puts a stream behind the others: something came back of it (returning.py)."""

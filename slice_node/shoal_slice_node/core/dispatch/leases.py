@@ -46,8 +46,8 @@ class Lease:
             self.streams.append(stream)
 
     def join_parcel(self, number: int) -> None:
-        """Notes that some of it is in this parcel, the last of its parcels."""
-        self.parcel = number
+        """Notes that some of it is in this parcel, which may be one that waits already, before others of it."""
+        self.parcel = max(self.parcel, number)
 
     def all_sent(self) -> None:
         """Notes that nothing of it waits to be sent."""

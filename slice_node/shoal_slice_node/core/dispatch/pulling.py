@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.dispatch.attach_room import check_pulls, overload
+from shoal_slice_node.core.dispatch.attach_room import check_pulled, check_pulls, overload
 from shoal_slice_node.core.dispatch.attachment import Attachment, Given
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Feed
@@ -87,6 +87,11 @@ class Puller:
             check_pulls(self._dispatcher.registry, queue_id)
         feed = self._dispatcher.attaching.feed(queue_id)
         if attachment is None:
+            try:
+                check_pulled(self._dispatcher.registry, feed)
+            except ResourceExhausted:
+                self._dispatcher.registry.forget_if_idle(feed)
+                raise
             attachment = Attachment(session, feed, None, _NO_WINDOW, _NO_WINDOW)
             self._dispatcher.registry.add_puller(attachment)
         lease_ms = terms.lease_ms or feed.ack_timeout_ms

@@ -20,6 +20,7 @@ from shoal_slice_node.core.dispatch.leaving import Leaving
 from shoal_slice_node.core.dispatch.marks import Marks
 from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.presence import Presence
+from shoal_slice_node.core.dispatch.range_room import RangeRoom
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, OpenedChunks, RecentChunks
 from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -76,6 +77,7 @@ class Registry:
         self.exclusives = Exclusives()
         self.leaving = Leaving()
         self.short = ShortFeeds(shares.attached)
+        self.range_room = RangeRoom(shares.attached)
         self.marks = Marks()
         self._parcels = 0
         state.interest.keys = self.by_key
@@ -169,7 +171,7 @@ class Registry:
         """Registers a new feed, which has no streams yet. `streams`: how many it will have. Their memory counts from
         now on: else many feeds that are loaded side by side would take more than there is."""
         exclusive = None if options.exclusive == DURABLE.exclusive else self.exclusives.of(queue_id, options.exclusive)
-        feed = self.feeds[queue_id] = Feed(queue_id, name, options, exclusive, self.shares.rests, self.shares.attached)
+        feed = self.feeds[queue_id] = Feed(queue_id, name, options, exclusive, self.shares.rests, self.range_room)
         feed.count_before(streams)
         self.shares.attached.hold(FEED_BYTES + STREAM_BYTES * streams)
         return feed
