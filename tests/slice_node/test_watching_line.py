@@ -231,6 +231,38 @@ def test_a_queue_that_leaves_while_its_join_waits_is_not_told_as_a_member_for_ev
     assert core.dispatcher.shares.attached.used_bytes < WATCH_BYTES + 3 * MEMBER_BYTES
 
 
+def test_a_queue_that_is_declared_anew_while_changes_wait_is_a_member_once(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waited of its former life was taken in behind the look-up of the new one: the last word was that it left."""
+    core = steps.core
+    other = ToldWatch(core, key="k")
+    settle(core)
+    other.take()
+    session = core.session()
+    monkeypatch.setattr("shoal_slice_node.core.watching.member_line.CHANGES_PER_STEP_MAX", 1)
+    core.change(declare("x", "y", "a"), bind("x", "k"), bind("y", "k"), bind("a", "k"))
+    core.change(drop("a"))
+    core.change(declare("a"), bind("a", "k"))
+    core.attach(session, "a")
+    watch = ToldWatch(core, key="k", connection="late", presence=False)
+    core.node.watching.load_turn()
+    for one in watch, other:
+        one.take()
+    steps.turns()
+    settle(core)
+    for one in watch, other:
+        one.take()
+    assert watch.members == {"x": False, "y": False, "a": False}
+    assert other.members == {"x": False, "y": False, "a": True}
+    core.change(drop("a"))
+    steps.turns()
+    settle(core)
+    for one in watch, other:
+        one.take()
+        assert one.members == {"x": False, "y": False}
+
+
 def test_keys_that_are_not_watched_any_more_are_forgotten_over_several_ticks(
     steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,9 +94,8 @@ class LeaseClock:
     def begin_open(self, now_ms: int) -> None:
         """Begins the time of what was given since the last tick: from the time that is told now, so that nothing ends
         early. Those beyond LEASES_BEGUN_PER_TICK begin with later ticks."""
-        opened = sorted(self._open, key=_PARCEL)
-        self._open = opened[LEASES_BEGUN_PER_TICK:]
-        for lease in opened[:LEASES_BEGUN_PER_TICK]:
+        opened, self._open = self._open[:LEASES_BEGUN_PER_TICK], self._open[LEASES_BEGUN_PER_TICK:]
+        for lease in sorted(opened, key=_PARCEL):
             lease.attachment.end_lease()
             session = lease.attachment.session
             if lease.parcel <= session.sent_to:

@@ -7,7 +7,7 @@ position is known then, and some of those above it, so that events need no care.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from itertools import islice
 
@@ -52,7 +52,11 @@ class WatchedKey:
         self._held_bytes = 0
         self._after = bytes(ID_BYTES)
         self._names: dict[bytes, bytes] = {}
-        """Queue id -> name, of the members."""
+        """Queue id -> name, of the members. One that was dropped and declared anew may be here twice for a while."""
+        self._told: dict[bytes, bytes] = {}
+        """Name -> the id of the queue that watches are told of."""
+        self._others: Counter[bytes] = Counter()
+        """Name -> how many other queues of that name are here."""
         self._online: set[bytes] = set()
         """Ids of the members that a session has attached; stays empty without `presence`."""
         self._recent: deque[tuple[wire.MemberChange.ValueType, bytes]] = deque()
@@ -69,22 +73,39 @@ class WatchedKey:
     def joined(self, queue_id: bytes, name: bytes, online: bool) -> None:
         if self.large or queue_id in self._names:
             return
+        other = self._told.get(name)
         self._add(queue_id, name, online)
-        if self.loaded:
+        if self.loaded and other is None:
             joined = wire.MEMBER_CHANGE_JOINED_ONLINE if queue_id in self._online else wire.MEMBER_CHANGE_JOINED
             self._changed(joined, name)
+        elif self.loaded and other is not None:
+            self._tell_instead(name, other in self._online, queue_id)
 
     def left(self, queue_id: bytes) -> bool:
         """Notes that a queue is no member now. Returns whether it was one."""
         name = self._names.pop(queue_id, None)
         if name is None:
             return False
+        was_online = queue_id in self._online
         self._online.discard(queue_id)
         self._forget(queue_id)
         self._let_go(MEMBER_BYTES)
+        if self._others[name]:
+            self._others[name] -= 1
+            if self._told[name] == queue_id:
+                self._told[name] = other = next(iter([one for one, of in self._names.items() if of == name]))
+                self._tell_instead(name, was_online, other)
+            return True
+        del self._others[name], self._told[name]
         if self.loaded:
             self._changed(wire.MEMBER_CHANGE_LEFT, name)
         return True
+
+    def _tell_instead(self, name: bytes, was_online: bool, queue_id: bytes) -> None:
+        """Tells what is other now that another queue of a name is the member."""
+        is_online = queue_id in self._online
+        if self.loaded and is_online != was_online:
+            self._changed(wire.MEMBER_CHANGE_ONLINE if is_online else wire.MEMBER_CHANGE_OFFLINE, name)
 
     def attached(self, queue_id: bytes, now: bool) -> bool:
         """Notes that a member is attached by a session now, or by none any more. Returns whether that is new."""
@@ -94,12 +115,16 @@ class WatchedKey:
             self._online.add(queue_id)
         else:
             self._online.remove(queue_id)
-        if self.loaded:
-            self._changed(wire.MEMBER_CHANGE_ONLINE if now else wire.MEMBER_CHANGE_OFFLINE, self._names[queue_id])
+        name = self._names[queue_id]
+        if self.loaded and self._told[name] == queue_id:
+            self._changed(wire.MEMBER_CHANGE_ONLINE if now else wire.MEMBER_CHANGE_OFFLINE, name)
         return True
 
     def _add(self, queue_id: bytes, name: bytes, online: bool) -> None:
         self._names[queue_id] = name
+        if name in self._told:
+            self._others[name] += 1
+        self._told[name] = queue_id
         self._known.setdefault(queue_id, {})[self] = None
         self._hold(MEMBER_BYTES)
         if online and self.presence:
@@ -173,7 +198,8 @@ class WatchedKey:
         """Forgets all members."""
         for queue_id in self._names:
             self._forget(queue_id)
-        self._names = {}
+        self._names, self._told = {}, {}
+        self._others.clear()
         self._online = set()
         self._recent.clear()
         self._snapshot = []
@@ -234,6 +260,8 @@ class WatchedKey:
                 parts[-1].more = True
                 parts.append(wire.WatchResponse(snapshot=True))
                 size_bytes = 0
+            if self._told[name] != queue_id:
+                continue
             online = queue_id in self._online
             parts[-1].changes.append(wire.MEMBER_CHANGE_JOINED_ONLINE if online else wire.MEMBER_CHANGE_JOINED)
             parts[-1].queues.append(name)
