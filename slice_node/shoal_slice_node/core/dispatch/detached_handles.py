@@ -25,20 +25,21 @@ _LAST_PARCEL = itemgetter(0)
 class DetachedHandles:
     """Keeps, for each handle, its former attachments, each with the number of the last parcel that may be its own."""
 
-    __slots__ = ("_former", "_room", "_sent_to", "_sweeps_to", "_to_sweep", "noted")
+    __slots__ = ("_former", "_notes", "_notes_before", "_room", "_sent_to", "_to_sweep", "noted")
 
     def __init__(self, room: Share) -> None:
         """`room`: the memory that former attachments count in, as present ones do."""
         self._room = room
-        self._former: dict[int, list[tuple[int, Attachment]]] = {}
+        self._former: dict[int, list[tuple[int, Attachment, int]]] = {}
         """Those of a handle ascend by their last parcels, and handles by those of their last attachments."""
         self._sent_to = 0
         """No parcel up to this number names a former attachment any more."""
         self.noted = 0
         """How many attachments these are."""
         self._to_sweep: Iterator[tuple[Slot, Parcel]] | None = None
-        """What waited when a sweep began, up to the parcel `_sweeps_to`, and was not swept yet."""
-        self._sweeps_to = 0
+        """What waited when a sweep began, and was not swept yet."""
+        self._notes = self._notes_before = 0
+        """How many attachments were ever noted, and before the sweep began: it finds nothing of later ones."""
 
     def __bool__(self) -> bool:
         return bool(self._former)
@@ -55,12 +56,13 @@ class DetachedHandles:
             del former[:gone]
             self._count(-gone)
         if not former or former[-1][0] < last_parcel:  # Else it was given nothing.
-            former.append((last_parcel, attachment))
+            self._notes += 1
+            former.append((last_parcel, attachment, self._notes))
             self._count(1)
         self._former[handle] = former
 
     def forget_sent(self, sent_to: int, nothing_waits: bool = False) -> None:
-        """Forgets handles that no parcel above this number names any more: those before it have left, or were swept."""
+        """Forgets handles that no parcel above this number names any more: those before it have left."""
         self._sent_to = sent_to = max(sent_to, self._sent_to)
         if nothing_waits:
             self._former, self._to_sweep = {}, None
@@ -111,7 +113,7 @@ class DetachedHandles:
         is sent. `leaves` is called with each parcel that has no handle any more. Returns the bytes freed."""
         if self._to_sweep is None:
             self._to_sweep = iter(tuple(waiting.items()))
-            self._sweeps_to = next(reversed(waiting.values())).number if waiting else 0
+            self._notes_before = self._notes
         left, freed_bytes = SWEPT_HANDLES, 0
         for slot, parcel in self._to_sweep:
             if waiting.get(slot) is parcel:
@@ -122,5 +124,11 @@ class DetachedHandles:
                 if left <= 0:
                     return freed_bytes
         self._to_sweep = None
-        self.forget_sent(self._sweeps_to)
+        for handle, former in tuple(self._former.items()):
+            later = [one for one in former if one[2] > self._notes_before]
+            self._count(len(later) - len(former))
+            if later:
+                self._former[handle] = later
+            else:
+                del self._former[handle]
         return freed_bytes
