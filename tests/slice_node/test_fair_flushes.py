@@ -107,6 +107,30 @@ def test_what_was_not_written_is_waited_for_again() -> None:
         acking.core.check()
 
 
+def test_after_a_full_disk_a_frame_is_answered_once_its_own_acks_are_durable() -> None:
+    """A frame of an earlier flush than the one that failed is no older than what the next flush leaves."""
+    with patched({**FEW, "ACK_COST_PER_FLUSH": 1_000}):
+        acking = Acking()
+        acking.then("all")
+        acks, commit, feed = acking.core.node.acks, acking.core.node.commit, acking.feed("other")
+        durable: list[bool] = []
+
+        def tell(error: ShoalError | None) -> None:
+            assert error is None
+            durable.append(all(stream.is_flushed for stream in feed.streams.values()))
+            acking.told.append("one")
+
+        acks.then(tell, [feed])
+        while acks.flush():
+            pass
+        commit.gather(acking.core.wall_ms)
+        commit.refused(ResourceExhausted("the disk is full", subject="disk"))
+    with patched(FEW):
+        acking.flush_until(lambda: len(acking.told) == 2)
+        assert durable == [True] and not acking.core.dispatcher.acks.waiting
+        acking.core.check()
+
+
 def test_a_queue_that_is_dropped_meanwhile_keeps_nobody_waiting() -> None:
     with patched(FEW):
         acking = Acking()
