@@ -153,7 +153,23 @@ def test_a_frame_waits_for_the_queues_that_it_names() -> None:
     assert named(core, many, handles=[1, 3]) == [acking.feed("q0"), acking.feed("q2")]
     assert named(core, many, queues=[b"q1", b"absent"]) == [acking.feed("q1")]
     assert named(core, many, handles=[1, MANY + 1]) is None, "who knows what an unknown handle was"
-    assert named(core, many, handles=[1] * (ACK_FEEDS_NAMED_MAX + 1)) is None
+    assert named(core, many, handles=[1] * (ACK_FEEDS_NAMED_MAX + 1)) == [acking.feed("q0")]
+
+
+def test_a_frame_of_many_queues_waits_for_all() -> None:
+    core = CoreDriver()
+    names = [f"q{number}" for number in range(ACK_FEEDS_NAMED_MAX + 1)]
+    core.change(declare(*names))
+    session = core.session()
+    for handle, name in enumerate(names, 1):
+        core.attach(session, name, handle)
+    for found in (
+        named(core, session, handles=[*range(1, len(names) + 1)]),
+        named(core, session, queues=[name.encode() for name in names]),
+    ):
+        assert found is None
+    few = named(core, session, handles=[*range(1, len(names))], queues=[b"q0"])
+    assert few is not None and len(few) == ACK_FEEDS_NAMED_MAX
 
 
 @pytest.mark.parametrize("cost", [1, 6, 1_000])
