@@ -90,6 +90,35 @@ def test_acks_of_another_do_not_wait_for_those_of_many_queues() -> None:
         acking.core.check()
 
 
+def test_a_flush_takes_few_acks_also_where_they_leave_gaps() -> None:
+    """Each binding counted as one ack: flushes took 60,000."""
+    queues, acks_each, cost_max = 20, 30, 200
+    core, names = CoreDriver(), [f"q{number}" for number in range(queues)]
+    core.change(declare(*names, "honest"), *(bind(name, "k") for name in names), bind("honest", "o"))
+    core.change(publish("k", *[b"x"] * (2 * acks_each + 2)), publish("o", b"x"))
+    session, honest = core.session(64 << 20), core.session()
+    for handle, name in enumerate(names, 1):
+        core.attach(session, name, handle)
+    core.attach(honest, "honest")
+    core.take(session)
+    core.take(honest)
+    for handle in range(1, queues + 1):
+        for low in range(2, 2 * acks_each + 2, 2):
+            core.ack(session, "k", low, low + 1, handle)
+    core.ack(honest, "o", 1, 2)
+    flushes: list[list[bytes]] = []
+    acks = core.dispatcher.acks
+    with patched({"ACK_COST_PER_FLUSH": cost_max}):
+        while acks.waiting:
+            acks.begin_flush()
+            batch, lsn = core.take_acks()
+            assert len(batch.acks) <= cost_max + acks_each
+            core.apply_acks(batch, lsn)
+            flushes.append([stream.feed.name for stream, _ in batch.sources])
+    assert b"honest" in flushes[0] and len(flushes) <= 2 * queues * acks_each // cost_max
+    core.check()
+
+
 def test_what_was_not_written_is_waited_for_again() -> None:
     with patched(FEW):
         acking = Acking()

@@ -215,7 +215,7 @@ class AcksInFlight:
             self.remaining += len(streams)
             found = 0
             for stream in streams.values():
-                found += self._cost(feed, stream, 1) if stream.done else _COST
+                found += self._cost(feed, stream, max(1, stream.unflushed_ranges)) if stream.done else _COST
             if found > _COST:
                 self._gathering.charge(source, found - _COST)
             cost += max(1, found)
