@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from shoal_contract.errors import Conflict, OutOfRange
-from shoal_contract.limits import PARTITIONS_DEFAULT, PARTITIONS_MAX
+from shoal_contract.limits import PARTITIONS_DEFAULT, PARTITIONS_MAX, SLICES_MAX
 from shoal_contract.partition_map import PartitionMap
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.entries import Entry, Get, Put, absent, mod_revision_is, prefix_end
@@ -30,7 +30,8 @@ async def create_cluster(
     `cluster_id`: the id of a cluster whose records were lost, so that its slices accept it again; it replaces another
     id as long as no slice was led under that. Empty: a new random id. Repeating the call changes nothing, also after
     partitions moved. Raises Conflict if the cluster exists with another id, another P or without one of these slices,
-    or, with `exactly`, with other slices too; InvalidName, OutOfRange; what EtcdClient raises (then repeat the call).
+    or, with `exactly`, with other slices too; InvalidName, OutOfRange; Malformed if etcd's records of it cannot be
+    read; what EtcdClient raises (then repeat the call).
     """
     keys = ClusterKeys(cluster)
     _check(slices, partitions)
@@ -87,8 +88,9 @@ def _check(slices: Sequence[str], partitions: int) -> None:
             f"{partitions} partitions asked for; a cluster has 1 to {PARTITIONS_MAX}",
             subject="partitions", limit=PARTITIONS_MAX, value=max(0, partitions),
         )  # fmt: skip
-    if not 0 < len(slices) <= partitions or len(set(slices)) < len(slices):
+    slices_max = min(partitions, SLICES_MAX)
+    if not 0 < len(slices) <= slices_max or len(set(slices)) < len(slices):
         raise OutOfRange(
-            f"{len(slices)} slices given; it needs 1 to {partitions} different ones",
-            subject="slices", limit=partitions, value=len(slices),
+            f"{len(slices)} slices given; it needs 1 to {slices_max} different ones",
+            subject="slices", limit=slices_max, value=len(slices),
         )  # fmt: skip

@@ -10,6 +10,7 @@ from contextlib import aclosing, asynccontextmanager
 import pytest
 
 from shoal_contract.errors import Conflict, Fenced, InvalidName, Malformed, OutOfRange, Unavailable
+from shoal_contract.limits import SLICES_MAX
 from shoal_contract.partition_map import PartitionMap
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
@@ -86,6 +87,9 @@ async def test_bad_arguments_change_nothing(client: EtcdClient, cluster: str) ->
         await create_cluster(client, "A/b", ["s1"], 8)
     with pytest.raises(InvalidName, match="64 characters; it needs 1 to 63"):
         await create_cluster(client, cluster, ["s" * 64], 8)
+    many = [f"s{number}" for number in range(SLICES_MAX + 1)]
+    with pytest.raises(OutOfRange, match=f"it needs 1 to {SLICES_MAX} different ones"):
+        await create_cluster(client, cluster, many, 4096)
     for slices, partitions in ((["s1"], 0), (["s1"], 40_000), ([], 8), (["s1", "s1"], 8), (["a", "b"], 1)):
         with pytest.raises(OutOfRange):
             await create_cluster(client, cluster, slices, partitions)

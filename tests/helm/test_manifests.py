@@ -19,6 +19,7 @@ import pytest
 from shoal_chart.chart import CHART, Manifest, hooks_of, read_values, render
 from shoal_chart.documented import schema_values
 from shoal_chart.pods import JOBS, SERVERS, Pod, pods_of, selects, template_of, workloads
+from shoal_contract.limits import SLICES_MAX
 from shoal_slice_node.adapters.limits import STARTED_WAIT_S
 from tests.helm.examples import EXAMPLES, FILES, NAMESPACE
 
@@ -163,6 +164,12 @@ def test_no_startup_probe_asks_whether_a_server_is_ready(rendered: list[Manifest
             assert container["readinessProbe"]["httpGet"] == {**probe["httpGet"], "path": "/readyz"}
             assert container["livenessProbe"]["httpGet"] == {**probe["httpGet"], "path": "/healthz"}
     assert asked == {"slice": "/startedz", "redirector": "/healthz", "admin": "/healthz"}
+
+
+def test_the_chart_takes_as_many_slices_as_a_cluster_may_have() -> None:
+    """Else all pods and volumes are installed, and the job that makes the cluster fails."""
+    schema = json.loads((CHART / "values.schema.json").read_text(encoding="utf-8"))
+    assert schema["properties"]["slices"]["properties"]["count"]["maximum"] == SLICES_MAX
 
 
 def test_a_start_has_time_to_wait_for_etcd() -> None:

@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from tests.fuzz.small_limits import patched
@@ -127,3 +129,24 @@ def test_an_ack_between_looks_at_others_is_heard() -> None:
         assert feed.passed_over == len(KEYS) - 1
         core.ack(session, counted.key.decode(), 1, 7)
         assert [delivery.key for delivery in core.deliveries(session)] == [counted.key]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_one_ack_of_all_that_is_left_of_many_ranges(ended: bool) -> None:
+    """It is few acks, which are taken into the row as it is: but no row without ranges may stay."""
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k"), publish("k", *[b"x"] * 100))
+    session = core.session(64 << 20)
+    core.attach(session, "q")
+    core.take(session)
+    for low in range(2, 100, 2):
+        core.ack(session, "k", low, low + 1)
+    core.flush()
+    if ended:
+        core.change(unbind("q", "k"))
+    for to in (2, 101):
+        core.ack(session, "k", 1, to)
+        core.flush()
+        core.check()
+    queue = core.state.load_queue(b"q")
+    assert queue is not None and not queue.details

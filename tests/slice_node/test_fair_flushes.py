@@ -90,6 +90,35 @@ def test_acks_of_another_do_not_wait_for_those_of_many_queues() -> None:
         acking.core.check()
 
 
+def test_a_flush_takes_few_acks_also_where_they_leave_gaps() -> None:
+    """Each binding counted as one ack: flushes took 60,000."""
+    queues, acks_each, cost_max = 20, 30, 200
+    core, names = CoreDriver(), [f"q{number}" for number in range(queues)]
+    core.change(declare(*names, "honest"), *(bind(name, "k") for name in names), bind("honest", "o"))
+    core.change(publish("k", *[b"x"] * (2 * acks_each + 2)), publish("o", b"x"))
+    session, honest = core.session(64 << 20), core.session()
+    for handle, name in enumerate(names, 1):
+        core.attach(session, name, handle)
+    core.attach(honest, "honest")
+    core.take(session)
+    core.take(honest)
+    for handle in range(1, queues + 1):
+        for low in range(2, 2 * acks_each + 2, 2):
+            core.ack(session, "k", low, low + 1, handle)
+    core.ack(honest, "o", 1, 2)
+    flushes: list[list[bytes]] = []
+    acks = core.dispatcher.acks
+    with patched({"ACK_COST_PER_FLUSH": cost_max}):
+        while acks.waiting:
+            acks.begin_flush()
+            batch, lsn = core.take_acks()
+            assert len(batch.acks) <= cost_max + acks_each
+            core.apply_acks(batch, lsn)
+            flushes.append([stream.feed.name for stream, _ in batch.sources])
+    assert b"honest" in flushes[0] and len(flushes) <= 2 * queues * acks_each // cost_max
+    core.check()
+
+
 def test_what_was_not_written_is_waited_for_again() -> None:
     with patched(FEW):
         acking = Acking()
@@ -104,6 +133,30 @@ def test_what_was_not_written_is_waited_for_again() -> None:
             assert not acking.told
         acking.flush_until(lambda: len(acking.told) == 2)
         assert acking.told == ["one", "all"] and not acking.core.dispatcher.acks.waiting
+        acking.core.check()
+
+
+def test_after_a_full_disk_a_frame_is_answered_once_its_own_acks_are_durable() -> None:
+    """A frame of an earlier flush than the one that failed is no older than what the next flush leaves."""
+    with patched({**FEW, "ACK_COST_PER_FLUSH": 1_000}):
+        acking = Acking()
+        acking.then("all")
+        acks, commit, feed = acking.core.node.acks, acking.core.node.commit, acking.feed("other")
+        durable: list[bool] = []
+
+        def tell(error: ShoalError | None) -> None:
+            assert error is None
+            durable.append(all(stream.is_flushed for stream in feed.streams.values()))
+            acking.told.append("one")
+
+        acks.then(tell, [feed])
+        while acks.flush():
+            pass
+        commit.gather(acking.core.wall_ms)
+        commit.refused(ResourceExhausted("the disk is full", subject="disk"))
+    with patched(FEW):
+        acking.flush_until(lambda: len(acking.told) == 2)
+        assert durable == [True] and not acking.core.dispatcher.acks.waiting
         acking.core.check()
 
 
@@ -129,7 +182,23 @@ def test_a_frame_waits_for_the_queues_that_it_names() -> None:
     assert named(core, many, handles=[1, 3]) == [acking.feed("q0"), acking.feed("q2")]
     assert named(core, many, queues=[b"q1", b"absent"]) == [acking.feed("q1")]
     assert named(core, many, handles=[1, MANY + 1]) is None, "who knows what an unknown handle was"
-    assert named(core, many, handles=[1] * (ACK_FEEDS_NAMED_MAX + 1)) is None
+    assert named(core, many, handles=[1] * (ACK_FEEDS_NAMED_MAX + 1)) == [acking.feed("q0")]
+
+
+def test_a_frame_of_many_queues_waits_for_all() -> None:
+    core = CoreDriver()
+    names = [f"q{number}" for number in range(ACK_FEEDS_NAMED_MAX + 1)]
+    core.change(declare(*names))
+    session = core.session()
+    for handle, name in enumerate(names, 1):
+        core.attach(session, name, handle)
+    for found in (
+        named(core, session, handles=[*range(1, len(names) + 1)]),
+        named(core, session, queues=[name.encode() for name in names]),
+    ):
+        assert found is None
+    few = named(core, session, handles=[*range(1, len(names))], queues=[b"q0"])
+    assert few is not None and len(few) == ACK_FEEDS_NAMED_MAX
 
 
 @pytest.mark.parametrize("cost", [1, 6, 1_000])

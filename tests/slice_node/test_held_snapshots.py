@@ -16,9 +16,9 @@ from shoal_contract.errors import ResourceExhausted
 from shoal_contract.grpc_errors import from_rpc_error
 from shoal_contract.wire.bulk_pb2 import ExportRequest, VerifyRequest
 from shoal_contract.wire.bulk_pb2_grpc import BulkServiceStub
-from shoal_slice_node.adapters import held_snapshots
+from shoal_slice_node.adapters import open_snapshots
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.held_snapshots import HeldSnapshots
+from shoal_slice_node.adapters.open_snapshots import OpenSnapshots
 from shoal_slice_node.adapters.store import StoreSize
 
 from .brokers import running, served
@@ -37,7 +37,7 @@ class Checkpoints:
 
     def __init__(self) -> None:
         self.size = StoreSize(3 * GIB, 3 * GIB, 100 * GIB)
-        self.held = HeldSnapshots(lambda: self.size, self.next_one)
+        self.open = OpenSnapshots(lambda: self.size, self.next_one)
         self._next: asyncio.Future[None] | None = None
 
     def next_one(self) -> asyncio.Future[None]:
@@ -62,10 +62,10 @@ def why(ending: asyncio.Task[None]) -> str:
 async def test_the_oldest_snapshot_ends_once_the_store_grows_beside_many_unused_pages(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(held_snapshots, "SNAPSHOT_SPARED_S", 0)
+    monkeypatch.setattr(open_snapshots, "SNAPSHOT_SPARED_S", 0)
     store = Checkpoints()
-    with store.held.held("export") as old, store.held.held("verification") as young:
-        endings = [asyncio.ensure_future(store.held.end_of(one)) for one in (old, young)]
+    with store.open.opened("export") as old, store.open.opened("verification") as young:
+        endings = [asyncio.ensure_future(store.open.end_of(one)) for one in (old, young)]
         for file_bytes in (4 * GIB, 6 * GIB, 6 * GIB):
             await store.write(file_bytes)
             assert not any(map(why, endings)), "as much may be unused as the tables take"
@@ -73,22 +73,22 @@ async def test_the_oldest_snapshot_ends_once_the_store_grows_beside_many_unused_
         assert "this export has kept" in why(endings[0]) and not why(endings[1])
         await store.write(6 * GIB + 2 * MIB)
         assert not why(endings[1]), "the first one has not closed yet"
-        store.held._open.remove(old)
+        store.open._open.remove(old)
         await store.write(6 * GIB + 2 * MIB)
         assert not why(endings[1]), "what is unused is used again"
         await store.write(6 * GIB + 3 * MIB)
         assert "this verification has kept" in why(endings[1])
-        store.held._open.insert(0, old)
+        store.open._open.insert(0, old)
 
 
 async def test_a_snapshot_has_its_time_and_a_small_store_may_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     store = Checkpoints()
     store.size = StoreSize(MIB, MIB, 100 * GIB)
-    with store.held.held("export") as young:
-        ending = asyncio.ensure_future(store.held.end_of(young))
+    with store.open.opened("export") as young:
+        ending = asyncio.ensure_future(store.open.end_of(young))
         await store.write(10 * GIB)
         assert not why(ending), "it has a minute"
-        monkeypatch.setattr(held_snapshots, "SNAPSHOT_SPARED_S", 0)
+        monkeypatch.setattr(open_snapshots, "SNAPSHOT_SPARED_S", 0)
         await store.write(2 * GIB)
         await store.write(2 * GIB + MIB)
         assert not why(ending)
@@ -121,8 +121,8 @@ async def churn(broker: Broker, stub: Any, number: int) -> None:
 async def test_a_client_that_reads_slowly_for_ever_does_not_keep_its_snapshot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    monkeypatch.setattr(held_snapshots, "SNAPSHOT_SPARED_S", 0)
-    monkeypatch.setattr(held_snapshots, "SNAPSHOT_UNUSED_BYTES", MIB)
+    monkeypatch.setattr(open_snapshots, "SNAPSHOT_SPARED_S", 0)
+    monkeypatch.setattr(open_snapshots, "SNAPSHOT_UNUSED_BYTES", MIB)
     async with (
         running(tmp_path) as broker,
         served(broker, tmp_path) as address,

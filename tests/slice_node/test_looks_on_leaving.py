@@ -70,15 +70,47 @@ def test_where_more_is_out_than_consumers_are_the_consumers_are_looked_at(monkey
     assert looks.count == 0 and len(stream.out) == 201
 
 
+def some_leave(queues: int, consumers: int, messages: int) -> LookDriver:
+    """A session of so many queues that it ends in turns, of which none was taken yet."""
+    core = LookDriver(queues, consumers, messages)
+    core.dispatcher.close(core.consumers[0])
+    assert core.dispatcher.registry.leaving and any(not stream.lagging for stream in core.streams)
+    return core
+
+
 def test_looks_at_what_is_out_are_bounded_for_one_record(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(growing, "LEAVING_LOOKS_PER_STEP", 100)
-    core = LookDriver(10, 3, 30)
-    core.dispatcher.close(core.consumers[0])
+    core = some_leave(100, 3, 30)
     looks = Looks(monkeypatch)
     core.change(publish("k", b"new"), publish("k", b"newer"))
-    assert looks.count <= 100 + 30
-    assert sum(stream.lagging for stream in core.streams) == 10, "what comes back comes first"
+    assert 0 < looks.count <= 3 * (100 // 30 + 1), "it may find one among three, and what 30 would cost is counted"
+    assert all(stream.lagging for stream in core.streams), "what comes back comes first"
     got: list[int] = []
     while new := [offset for session in core.consumers[1:] for offset in core.read(session)]:
         got += new
-    assert sorted(got) == sorted([*range(1, 33)] * 10)
+    assert sorted(got) == sorted([*range(1, 33)] * 100)
+
+
+def test_each_turn_has_looks_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growing, "LEAVING_LOOKS_PER_STEP", 10)
+    monkeypatch.setattr(growing, "GIVEN_AT_ONCE_MAX", 0)
+    core = some_leave(100, 3, 30)
+    core.change(publish("k", b"new"))
+    for _ in range(3):
+        looks = Looks(monkeypatch)
+        core.dispatcher.growing.turn(20)
+        assert 0 < looks.count <= 10 + 30
+
+
+@pytest.mark.parametrize("looks_max", [0, 1, 100, 1000])
+def test_what_comes_back_comes_first_where_looks_run_out(looks_max: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(growing, "LEAVING_LOOKS_PER_STEP", looks_max)
+    core = some_leave(60, 2, 6)
+    stays = core.consumers[1]
+    core.deliveries(stays)
+    core.change(publish("k", b"new"))
+    got: dict[int, list[int]] = {}
+    for one in core.deliveries(stays):
+        for handle in one.handles:
+            got.setdefault(handle, []).extend(range(one.low, one.to))
+    assert len(got) == 60 and all(offsets[-1] == 7 and offsets == sorted(offsets) for offsets in got.values())

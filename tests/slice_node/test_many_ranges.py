@@ -107,6 +107,24 @@ def test_acks_with_gaps_end_the_session_that_owes_most_where_what_is_owed_is_ful
     core.check()
 
 
+def test_a_session_that_owes_somewhat_more_than_it_may_goes_on() -> None:
+    core = CoreDriver()
+    core.restart(DispatchShares(owed_bytes=OWED_FLOOR * OWED_BYTES))
+    core.change(declare("q"), bind("q", "k"))
+    core.change(publish("k", *[b"x"] * 1_000))
+    session, bound = core.session(), OWED_OVER * OWED_FLOOR
+    core.attach(session, "q", messages=1_000)
+    core.take(session)
+    for low in range(2, 2 * bound, 2):
+        core.ack(session, "k", low, low + 1)
+        core.dispatcher.divide_owed([session])
+        assert (session.ended_by is not None) == (session.owed > bound)
+    assert core.dispatcher.shares.owed.free_bytes < 0
+    core.ack(session, "k", 2 * bound, 2 * bound + 1)
+    core.dispatcher.divide_owed([session])
+    assert isinstance(session.ended_by, ResourceExhausted) and session.owed == bound + 1
+
+
 def test_a_session_that_was_given_much_before_others_came_does_not_end() -> None:
     """A thousand sessions that owe a little each made its share small."""
     core = CoreDriver()

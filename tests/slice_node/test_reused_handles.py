@@ -104,6 +104,50 @@ def test_a_parcel_is_for_the_queue_that_its_handle_meant(core: CoreDriver) -> No
         ]
 
 
+def test_what_waits_of_each_of_three_queues_of_one_handle_was_not_sent(core: CoreDriver) -> None:
+    """So many parcels wait that what left comes back in turns, after these were sent to nobody."""
+    core.change(declare("third"), bind("third", "third"))
+    session = waiting(core, 60)
+    core.attach(session, "other", 1)
+    core.change(publish("other", b"x"))
+    core.attach(session, "third", 1)
+    core.dispatcher.sent(session, core.dispatcher.take(session, 1 << 30).cost_bytes)
+    core.pump()
+    core.settle()
+    for name, messages in (NAMES[0], 60), ("other", 1):
+        late = core.session(64 << 20)
+        core.attach(late, name, 1, 100_000, 64 << 20)
+        found = [(offset, one.redelivered) for one in core.deliveries(late) for offset in range(one.low, one.to)]
+        assert found == [(offset, 0) for offset in range(1, messages + 1)]
+
+
+def test_live_messages_that_wait_are_not_noted_as_not_sent(core: CoreDriver) -> None:
+    """Their offsets are those of messages that were sent."""
+    session = waiting(core, 60)
+    (sent_one,) = core.dispatcher.take(session, 1).deliveries
+    late = core.session(64 << 20)
+    core.attach(late, NAMES[0], 1, 100_000, 64 << 20)
+    core.live(publish("k", *[b"l"] * 5, live=True))
+    core.attach(session, "other", 1)
+    core.dispatcher.sent(session, core.dispatcher.take(session, 1 << 30).cost_bytes)
+    core.pump()
+    core.settle()
+    stored = [one for one in core.deliveries(late) if not one.live]
+    found = {offset: one.redelivered for one in stored for offset in range(one.low, one.to)}
+    assert found == {offset: int(offset < sent_one.to) for offset in range(1, 61)}
+
+
+def test_a_session_whose_handles_come_and_go_remembers_no_more_than_waits(core: CoreDriver) -> None:
+    session = waiting(core, 5)
+    for number in range(40):
+        core.attach(session, ("other", NAMES[0])[number % 2], 1)
+        core.change(publish("k", b"x"), publish("other", b"y"))
+        core.pump()
+        while len(session.waiting) > 1:
+            core.dispatcher.sent(session, core.dispatcher.take(session, 1).cost_bytes)
+        assert session.detached.noted <= 2
+
+
 def test_a_queue_that_is_dropped_and_declared_anew_gets_nothing_of_its_former_life(
     core: CoreDriver, looks: list[int]
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from shoal_contract.errors import ResourceExhausted
 from shoal_contract.options import KeyOptions
 from shoal_slice_node.core.background.scan_lines import CursorScan, ScanLines
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -36,7 +37,7 @@ class FullDriver(CoreDriver):
     def is_refused(self, atomic: bool = False) -> bool:
         try:
             return bool(self.change(publish("jobs", b"y"), atomic=atomic).steps[0].refusals)
-        except Exception:
+        except ResourceExhausted:
             return True
 
     @property

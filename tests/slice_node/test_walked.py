@@ -14,14 +14,16 @@ from types import FrameType
 import pytest
 
 import shoal_slice_node
+from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.core.limits import INLINE_STREAMS_MAX
 from shoal_slice_node.core.turns import Source
 
 from .brokers import connected, running
-from .core_driver import CoreDriver, bind, declare, publish
+from .core_driver import CoreDriver, bind, configure, declare, publish
 from .raw_session import RawSession
+from .told_watch import ToldWatch, settle
 
 Call = tuple[str, str]
 """File and function."""
@@ -150,7 +152,7 @@ async def test_the_walks_go_the_way_that_they_tell(tmp_path: Path) -> None:
             async with asyncio.timeout(WAIT_S):
                 while broker.state.kept.messages:
                     await session.ask(wire.SessionRequest(describe=wire.Describe(keys=[b"k"])))
-            met["A delivery"] = list(calls)
+            met["A delivery"] = met["An ack, until it is durable"] = list(calls)
             met.update(await other_walks(session, calls))
             calls.clear()
             session.call.cancel()
@@ -186,6 +188,56 @@ def test_the_end_of_a_session_goes_the_way_that_its_walk_tells() -> None:
     walk = steps(SESSION_END)
     assert first_unmet(walk[walk.index(CORE_ENDS_SESSION) :], calls) is None
     assert core.take(other) == [("k", 1, b"1"), ("k", 2, b"2"), ("k", 3, b"3")]
+
+
+def test_a_handle_that_is_used_again_goes_the_way_that_its_walk_tells() -> None:
+    """So much is out of its first queue that it comes back in turns, after it was taken out of what waits."""
+    core = CoreDriver()
+    names = [f"q{number}" for number in range(INLINE_STREAMS_MAX)]
+    core.change(declare("q", "other"), bind("q", *names), bind("other", "k"))
+    core.change(*(publish(name, b"x") for name in names))
+    session = core.session(64 << 20)
+    core.attach(session, "q", 1, 100_000, 64 << 20)
+    core.pump()
+    assert len(session.waiting) == len(names)
+    with recorded() as calls:
+        core.dispatcher.detach(session, 1)
+        core.attach(session, "other", 1)
+        core.dispatcher.take(session, 1 << 20)
+        core.pump()
+    assert first_unmet(steps("A handle that is used again"), calls) is None
+
+
+def test_a_publish_to_a_full_key_goes_the_way_that_its_walk_tells() -> None:
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k"), configure("k", KeyOptions(capacity_messages=1)), publish("k", b"1"))
+    session = core.session()
+    core.attach(session, "q")
+    core.take(session)
+    core.ack(session, "k", 1, 2)
+    core.flush()
+    with recorded() as calls:
+        assert core.change(publish("k", b"2")).steps[0].refusals
+        core.trim()
+        assert not core.change(publish("k", b"2")).steps[0].refusals
+    assert first_unmet(steps("A publish to a full key"), calls) is None
+
+
+def test_a_change_of_a_watched_key_goes_the_way_that_the_walk_tells() -> None:
+    """The core's part."""
+    core = CoreDriver()
+    core.change(declare("a", "b"))
+    with recorded() as calls:
+        watch = ToldWatch(core, key="k")
+        settle(core)
+        core.change(bind("a", "k"))
+        core.attach(core.session(), "a")
+        core.change(bind("b", "k"))
+        settle(core)
+        watch.take()
+    walk = [(file, name) for file, name in steps("A watch") if file.startswith("core/")]
+    assert len(walk) >= 10 and first_unmet(walk, calls) is None
+    assert watch.members == {"a": True, "b": False}
 
 
 @pytest.mark.parametrize("walk", ["ba", "abd", "aab"])

@@ -283,3 +283,48 @@ def test_keys_that_are_not_watched_any_more_are_forgotten_over_several_ticks(
     for _ in range(KEYS):
         core.node.watching.tick(core.now_ms)
     assert len(forgotten) == KEYS and core.state.interest.members is None
+
+
+def test_what_is_looked_up_anew_is_told_though_nothing_happens_afterwards(
+    steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shoal_slice_node.core.watching.member_line.MEMBER_CHANGES_WAITING_MAX", 300)
+    monkeypatch.setattr("shoal_slice_node.core.watching.member_line.CHANGES_PER_STEP_MAX", 10)
+    core = steps.core
+    watches = watched_keys(core)
+    for number in range(3):
+        core.change(unbind(f"q{number}", *(f"k{key}" for key in range(KEYS))))
+    steps.turns()
+    settle(core)
+    for watch in watches:
+        watch.take()
+        assert watch.members == {f"q{number}": False for number in range(3, QUEUES)}
+
+
+@pytest.mark.parametrize("waiting_max", [100, 10_000])
+def test_one_bind_of_many_keys_reaches_prefixes_with_and_without_presence(
+    waiting_max: int, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the queue is consumed before its turn, and if more keys change than may wait."""
+    monkeypatch.setattr("shoal_slice_node.core.watching.member_line.COUNTS_WAITING_MAX", waiting_max)
+    monkeypatch.setattr("shoal_slice_node.core.watching.member_line.CHANGES_PER_STEP_MAX", 5)
+    core = steps.core
+    core.change(declare("q"))
+    keys = [f"key/{number}" for number in range(300)]
+    watches = [
+        ToldWatch(core, prefix="key/"[:length], presence=presence, connection=str(length))
+        for length in range(5)
+        for presence in (True, False)
+    ]
+    settle(core)
+    for watch in watches:
+        watch.take()
+    core.change(bind("q", *keys))
+    if waiting_max > len(keys):
+        core.attach(core.session(), "q")
+    steps.turns()
+    for watch in watches:
+        core.now_ms += SNAPSHOT_PAUSE_MS
+        settle(core)
+        watch.take()
+        assert {key: bound for key, (bound, _) in watch.counts.items()} == dict.fromkeys(keys, 1)

@@ -23,7 +23,7 @@ from shoal_runtime.tasks import Tasks
 from shoal_runtime.unread import Unread
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.held_snapshots import HeldSnapshot, HeldSnapshots
+from shoal_slice_node.adapters.open_snapshots import OpenSnapshot, OpenSnapshots
 from shoal_slice_node.adapters.import_stream import ImportStream, last_chunk
 from shoal_slice_node.adapters.limits import (
     EXPORTS,
@@ -50,7 +50,7 @@ class BulkService:
         self._exports = _patience("exports", "export", EXPORTS)
         self._verifications = _patience("verifications", "verification", VERIFICATIONS)
         self._imports = Places("imports", IMPORTS)
-        self._held = HeldSnapshots(lambda: broker.store.size, broker.checkpoints.next_end)
+        self._open_snapshots = OpenSnapshots(lambda: broker.store.size, broker.checkpoints.next_end)
 
     async def import_chunks(self, _: object, context: Context) -> None:
         """Serves one import. Its chunks are read only once it has a place, since the transport may hold a chunk of the
@@ -67,9 +67,9 @@ class BulkService:
 
     async def verify(self, _: object, context: Context) -> None:
         try:
-            async with self._snapshot("verify", self._verifications, context) as (snapshot, turn, held):
+            async with self._snapshot("verify", self._verifications, context) as (snapshot, turn, opened):
                 sending = self._send_all(context, snapshot, turn)
-                await self._work(held, sending, _forward(snapshot, context, turn, self._broker.watchman.unread))
+                await self._work(opened, sending, _forward(snapshot, context, turn, self._broker.watchman.unread))
         except ShoalError as error:
             await abort(context, error)
 
@@ -77,34 +77,34 @@ class BulkService:
         """Serves one export. Its request has no content, and is read only once the export has a place: gRPC's own
         unary handler would read it earlier, whatever its size."""
         try:
-            async with self._snapshot("export", self._exports, context) as (snapshot, turn, held):
+            async with self._snapshot("export", self._exports, context) as (snapshot, turn, opened):
                 async with turn.waiting("sent"):
                     await context.read()
-                await self._work(held, _forward(snapshot, context, turn, self._broker.watchman.unread))
+                await self._work(opened, _forward(snapshot, context, turn, self._broker.watchman.unread))
         except ShoalError as error:
             await abort(context, error)
 
     @asynccontextmanager
     async def _snapshot(
         self, mode: str, patience: ClientPatience, context: Context
-    ) -> AsyncIterator[tuple[Snapshot, Turn, HeldSnapshot]]:
+    ) -> AsyncIterator[tuple[Snapshot, Turn, OpenSnapshot]]:
         """Opens a snapshot of everything that is applied when its turn comes. Raises ResourceExhausted where too many
         wait, Unavailable if no checkpoint can be written."""
         async with patience.places.place(context.peer()):
             await self._broker.checkpointed()
-            with self._held.held(patience.call) as held:
+            with self._open_snapshots.opened(patience.call) as opened:
                 snapshot = await Snapshot.start(self._store_folder, mode)
                 try:
                     turn_s = VERIFY_TURN_S if patience is self._verifications else inf
-                    yield snapshot, Turn(patience, context.peer(), turn_s, SNAPSHOT_MESSAGE_S), held
+                    yield snapshot, Turn(patience, context.peer(), turn_s, SNAPSHOT_MESSAGE_S), opened
                 finally:
                     await snapshot.close()
 
-    async def _work(self, held: HeldSnapshot, *parts: Coroutine[None, None, None]) -> None:
+    async def _work(self, opened: OpenSnapshot, *parts: Coroutine[None, None, None]) -> None:
         """Runs the parts of one call to their end. Raises the error of the first that fails; ResourceExhausted where
         the snapshot must end."""
-        async with Tasks(held.call) as tasks:
-            ending = tasks.start("pages", self._held.end_of(held), awaited=True)
+        async with Tasks(opened.call) as tasks:
+            ending = tasks.start("pages", self._open_snapshots.end_of(opened), awaited=True)
             working = {tasks.start("part", part, awaited=True) for part in parts}
             while working:
                 done, _ = await asyncio.wait({ending, *working}, return_when=asyncio.FIRST_COMPLETED)

@@ -27,12 +27,12 @@ _log = logging.getLogger(__name__)
 
 
 class StoreSize(NamedTuple):
-    """Says how large a store is, in bytes. `file_bytes`: up to its last page. `held_bytes`: the pages of its tables;
+    """Says how large a store is, in bytes. `file_bytes`: up to its last page. `tables_bytes`: the pages of its tables;
     others are unused, but a page that an open snapshot reads is not used again. `disk_free_bytes`: what the disk has
     left."""
 
     file_bytes: int
-    held_bytes: int
+    tables_bytes: int
     disk_free_bytes: int
 
 
@@ -104,7 +104,7 @@ class Store:
 
     @property
     def size(self) -> StoreSize:
-        return StoreSize(self._base.disk_bytes, self._base.held_bytes, self.disk_free_bytes)
+        return StoreSize(self._base.disk_bytes, self._base.tables_bytes, self.disk_free_bytes)
 
     @property
     def checkpointer_pid(self) -> int:

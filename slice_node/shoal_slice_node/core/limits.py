@@ -415,12 +415,12 @@ ACK_COST_PER_RECORD: Final = 250
 """Acked ranges in one journal record, plus what their done ranges cost: under 5 ms of the broker."""
 
 ACK_COST_PER_FLUSH: Final = 2_000
-"""Acked ranges that one flush takes, with what their done ranges cost: one batch, some 10 ms of the broker. Sessions
-have turns, and the rest follows at once. One queue may exceed it."""
+"""What one flush takes: acked ranges, their bindings, and what their done ranges cost. That is one batch, some 10 ms of
+the broker. Sessions have turns, and the rest follows at once. The last queue may exceed it."""
 
 ACK_FEEDS_NAMED_MAX: Final = 64
-"""Queues of a frame of acks that are kept until it is answered. A frame with more waits for all acks that came
-before."""
+"""Different queues of a frame of acks that are kept until it is answered. A frame with more waits for all acks that
+came before."""
 
 ACK_RECORDS_PER_TURN: Final = 32
 """ACKS records under way at a time: further acks of the flush follow as these are applied."""

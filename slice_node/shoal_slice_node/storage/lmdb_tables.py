@@ -238,7 +238,7 @@ class LmdbBase:
         return int(self._environment.info()["last_pgno"] + 1) * int(self._environment.stat()["psize"])
 
     @property
-    def held_bytes(self) -> int:
+    def tables_bytes(self) -> int:
         """Returns the bytes of the pages that the snapshot's tables consist of: LMDB keeps their number, so no page is
         read."""
         stats = [self._transactions[table].stat(database) for table, database in self._databases.items()]

@@ -29,7 +29,8 @@ _COST: Final = 2
 """What taking one acked range of a stream without done ranges costs."""
 
 _NO_SESSION: Final = 0
-"""The source of acks that no session sent: of what a record, or time, made done."""
+"""The source of what a record, or time, made done, and of all acks that come again as a record of acks failed: these
+have one turn in a flush together, beside those of sessions."""
 
 
 class NackTerms(NamedTuple):
@@ -89,7 +90,7 @@ class AcksInFlight:
         return min((gathered[feed] for feed in feeds if feed in gathered), default=self.flushes + 1)
 
     def _gather(self, feed: Feed, stream: Stream, source: int) -> None:
-        """Notes that the feed has acks for the next flush."""
+        """Notes that the feed has acks that a flush is to take: the next one, or a later one if many wait."""
         feed.acked(stream)
         if feed not in self._gathered:
             self._gathered[feed] = self.flushes
@@ -148,8 +149,8 @@ class AcksInFlight:
         return acked, 1 + looked_at // DONE_RANGES_PER_COST
 
     def note_done(self, stream: Stream) -> None:
-        """Notes that messages became done without an ack: by a record, while they rested, or as they are gone. The
-        next flush takes what cursor and ranges became by that, too."""
+        """Notes that messages became done without an ack: by a record, while they rested, or as they are gone. A
+        later flush takes what cursor and ranges became by that, too."""
         feed = stream.feed
         self._gather(feed, stream, _NO_SESSION)
         self._registry.wake(feed)
@@ -214,7 +215,7 @@ class AcksInFlight:
             self.remaining += len(streams)
             found = 0
             for stream in streams.values():
-                found += self._cost(feed, stream, 1) if stream.done else _COST
+                found += self._cost(feed, stream, max(1, stream.unflushed_ranges)) if stream.done else _COST
             if found > _COST:
                 self._gathering.charge(source, found - _COST)
             cost += max(1, found)

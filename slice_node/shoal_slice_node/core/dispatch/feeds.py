@@ -256,7 +256,7 @@ class Feed:
         return self._resting
 
     def acked(self, stream: Stream) -> None:
-        """Notes that the stream has acks for the next flush."""
+        """Notes that the stream has acks that the feed's next flush takes."""
         self.unflushed[stream.key_id] = stream
 
     def begin_flush(self) -> dict[bytes, Stream]:

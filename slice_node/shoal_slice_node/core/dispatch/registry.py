@@ -103,7 +103,7 @@ class Registry:
         self._note_done = note_done
 
     def note_done(self, stream: Stream) -> None:
-        """Notes that something of the stream became done without an ack: the next flush takes it."""
+        """Notes that something of the stream became done without an ack: a later flush takes it."""
         self._note_done(stream)
 
     def tell_presence(self, presence: Presence | None) -> None:

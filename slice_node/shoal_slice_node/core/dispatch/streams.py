@@ -93,6 +93,11 @@ class Stream:
         return self._unflushed is None and self._flushed == self.cursor
 
     @property
+    def unflushed_ranges(self) -> int:
+        """Returns how many acked ranges no flush has taken; more if some of them touch."""
+        return len(self._unflushed or ()) + (self._flushed < self.cursor)
+
+    @property
     def messages_allowed(self) -> int:
         """Returns how many messages may be given now, so that done ranges stay about DONE_RANGES_MAX however they are
         acked. If nothing is out and half of the ranges are free, any number: a chunk is not split then. 0 or less: only

@@ -20,17 +20,19 @@ def named_feeds(node: Node, session: Session, acks: Sequence[wire.Ack]) -> list[
     """Returns the feeds of the queues that acks name, after these were taken: a queue without a feed has no ack that is
     not durable. None: too many are named, or a handle is not known any more, or the tables may not be looked at: then
     the frame waits for all acks that came before."""
-    if not node.commit.whole or sum(len(ack.handles) + len(ack.queues) for ack in acks) > ACK_FEEDS_NAMED_MAX:
+    if not node.commit.whole:
         return None
-    found: list[Feed] = []
+    found: dict[Feed, None] = {}  # One queue may be named for each of its keys.
     for ack in acks:
         for handle in ack.handles:
             attachment = session.attachments.get(handle)
             if attachment is None:
                 return None
-            found.append(attachment.feed)
+            found[attachment.feed] = None
         for queue_id in parts_named(node.state, ack):
             feed = None if queue_id is None else node.dispatcher.feeds.get(queue_id)
             if feed is not None:
-                found.append(feed)
-    return found
+                found[feed] = None
+        if len(found) > ACK_FEEDS_NAMED_MAX:
+            return None
+    return list(found)

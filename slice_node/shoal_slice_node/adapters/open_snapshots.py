@@ -19,7 +19,7 @@ from shoal_slice_node.adapters.store import StoreSize
 
 
 @dataclass(eq=False, slots=True)
-class HeldSnapshot:
+class OpenSnapshot:
     """Describes one open snapshot. `call`: what reads it. `began_s`: when it began, by the loop's clock. `error`: why
     it ends; None: it need not."""
 
@@ -28,30 +28,30 @@ class HeldSnapshot:
     error: ResourceExhausted | None = None
 
 
-class HeldSnapshots:
+class OpenSnapshots:
     """Keeps the open snapshots of one store, oldest first."""
 
     def __init__(self, size: Callable[[], StoreSize], next_checkpoint: Callable[[], Awaitable[None]]) -> None:
         """`size`: returns the store's. `next_checkpoint`: waits for the next one: nothing else changes the size."""
         self._size = size
         self._next_checkpoint = next_checkpoint
-        self._open: list[HeldSnapshot] = []
+        self._open: list[OpenSnapshot] = []
         self._file_bytes = 0
         """The size of the file at the last look."""
 
     @contextmanager
-    def held(self, call: str) -> Iterator[HeldSnapshot]:
+    def opened(self, call: str) -> Iterator[OpenSnapshot]:
         """Counts a snapshot as open within the context."""
         if not self._open:
             self._file_bytes = self._size().file_bytes
-        snapshot = HeldSnapshot(call, asyncio.get_running_loop().time())
+        snapshot = OpenSnapshot(call, asyncio.get_running_loop().time())
         self._open.append(snapshot)
         try:
             yield snapshot
         finally:
             self._open.remove(snapshot)
 
-    async def end_of(self, snapshot: HeldSnapshot) -> None:
+    async def end_of(self, snapshot: OpenSnapshot) -> None:
         """Waits until the snapshot must end, and raises the reason, ResourceExhausted."""
         while snapshot.error is None:
             await self._next_checkpoint()
@@ -65,8 +65,8 @@ class HeldSnapshots:
         grew, self._file_bytes = size.file_bytes > self._file_bytes, size.file_bytes
         if not (grew and self._open) or self._open[0].error is not None:
             return
-        unused_bytes = size.file_bytes - size.held_bytes
-        limit_bytes = min(max(size.held_bytes, SNAPSHOT_UNUSED_BYTES), size.disk_free_bytes)
+        unused_bytes = size.file_bytes - size.tables_bytes
+        limit_bytes = min(max(size.tables_bytes, SNAPSHOT_UNUSED_BYTES), size.disk_free_bytes)
         oldest, now_s = self._open[0], asyncio.get_running_loop().time()
         if unused_bytes <= limit_bytes or now_s - oldest.began_s < SNAPSHOT_SPARED_S:
             return
