@@ -39,3 +39,29 @@ def test_the_time_of_many_leases_begins_over_several_ticks(monkeypatch: pytest.M
     core.wait(TIMEOUT_MS)
     again = [(one.redelivered, len(one.handles)) for one in core.deliveries(session)]
     assert sum(handles for _, handles in again) == 20 and all(times > 0 for times, _ in again)
+
+
+@pytest.mark.parametrize("keys", [("k0", "k1"), ("k1", "k0")])
+def test_a_lease_waits_for_its_last_parcel_though_some_of_it_joined_an_earlier_one(keys: tuple[str, str]) -> None:
+    """What was never sent counted as delivered, and went to the dead-letter key."""
+    core = NacksDriver()
+    core.change(declare("dead"), bind("dead", "dead"))
+    declared(core, "first", max_deliveries=0)
+    declared(core, "timed", ack_timeout_ms=TIMEOUT_MS, max_deliveries=1)
+    core.change(bind("first", "k1"), bind("timed", *keys))
+    session = core.session(1 << 20)
+    core.attach(session, "first", 1)
+    core.change(publish("k1", b"B"))
+    core.pump()
+    core.change(publish("k0", b"A"))
+    core.attach(session, "timed", 2)
+    core.pump()
+    taken = core.dispatcher.take(session, 1)
+    core.dispatcher.sent(session, taken.cost_bytes)
+    assert [(one.key, list(one.handles)) for one in taken.deliveries] == [(b"k1", [1, 2])]
+    core.wait(TIMEOUT_MS + 300)
+    core.dispatcher.close(session)
+    core.settle()
+    late = core.session()
+    core.attach(late, "timed")
+    assert [key for key, _, _ in core.take(late)] == ["k0"], "it was not sent, and is not dead"
