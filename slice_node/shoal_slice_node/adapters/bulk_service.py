@@ -23,7 +23,6 @@ from shoal_runtime.tasks import Tasks
 from shoal_runtime.unread import Unread
 from shoal_slice_node.adapters.admission import Admission
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.open_snapshots import OpenSnapshot, OpenSnapshots
 from shoal_slice_node.adapters.import_stream import ImportStream, last_chunk
 from shoal_slice_node.adapters.limits import (
     EXPORTS,
@@ -34,6 +33,7 @@ from shoal_slice_node.adapters.limits import (
     VERIFICATIONS,
     VERIFY_TURN_S,
 )
+from shoal_slice_node.adapters.open_snapshots import OpenSnapshot, OpenSnapshots
 from shoal_slice_node.adapters.unary import Call, Unary, unary_handlers
 from shoal_slice_node.processes.snapshot import Snapshot
 
