@@ -9,6 +9,7 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters import requests as adapted
 from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.node.named_feeds import named_feeds
 from shoal_slice_node.core.rows.queue_row import life_of
 from shoal_slice_node.core.turns import Work
 from tests.fuzz.node import Client
@@ -242,18 +243,27 @@ def send_acks(world: World, client: Client, acks: list[wire.Ack], seen: int = 1 
     owned = all(node.owed.owns(one.key) for one in acks)
     unacked: list[int] = []
 
+    def check_durable() -> None:
+        for one in asked:
+            assert not (one.out and one.is_owed(world)), f"an ack of {one.key!r} {one.offset} is answered, not durable"
+
     def check_answer() -> None:
+        check_durable()
         for one in asked:
             what = f"{one.key!r} {one.offset}"
-            assert not (one.out and one.is_owed(world)), f"an ack of {what} is answered, not durable"
             assert one.place in unacked or not one.is_owed(world), f"{what} is told as acked, and is not"
 
     def flushed(error: ShoalError | None) -> None:
         if error is None and not session.closed:
             world.checked(check_answer)
 
+    def named_flushed(error: ShoalError | None) -> None:
+        if error is None and not session.closed:
+            world.checked(check_durable)
+
     def taken(error: ShoalError | None) -> None:
         if error is None:
+            node.node.acks.then(named_flushed, named_feeds(node.node, session, acks))
             node.node.acks.then(flushed)
         elif owned and all(node.owed.owns(one.key) for one in acks):
             world.failed.append(error)
