@@ -199,3 +199,22 @@ def test_few_of_many_parcels_that_lost_their_handles_are_passed_over_at_a_time(
         assert core.dispatcher.take(session, 1 << 20).deliveries == []
         takes += 1
     assert takes == 4 and max(looks) == 30 and session.under_way_bytes == 0
+
+
+def test_a_sweep_that_is_not_gone_on_with_keeps_nothing_that_was_sent(
+    core: CoreDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It kept each parcel with its chunk, up to a session's whole window, for as long as anything waited."""
+    monkeypatch.setattr(sessions, "DETACHED_NOTED_MAX", 0)
+    monkeypatch.setattr(detached_handles, "SWEPT_HANDLES", 1)
+    session = waiting(core, 20)
+    core.attach(session, "other", 1)
+    assert session.detached._to_sweep is not None
+    core.dispatcher.sent(session, core.dispatcher.take(session, 1).cost_bytes)
+    while len(session.waiting) > 1:
+        core.dispatcher.sent(session, core.dispatcher.take(session, 1).cost_bytes)
+    core.change(publish("k", b"x"))
+    core.pump()
+    core.dispatcher.sent(session, core.dispatcher.take(session, 1).cost_bytes)
+    assert session.waiting and not session.detached
+    assert session.detached._to_sweep is None

@@ -36,8 +36,8 @@ class DetachedHandles:
         """No parcel up to this number names a former attachment any more."""
         self.noted = 0
         """How many attachments these are."""
-        self._to_sweep: Iterator[tuple[Slot, Parcel]] | None = None
-        """What waited when a sweep began, and was not swept yet."""
+        self._to_sweep: Iterator[Slot] | None = None
+        """The places of what waited when a sweep began, and was not swept yet."""
         self._notes = self._notes_before = 0
         """How many attachments were ever noted, and before the sweep began: it finds nothing of later ones."""
 
@@ -73,6 +73,7 @@ class DetachedHandles:
                 return
             del self._former[handle]
             self._count(-len(former))
+        self._to_sweep = None
 
     def close(self) -> None:
         """Notes that the session has ended: what is known is needed until all that it had is back."""
@@ -112,11 +113,12 @@ class DetachedHandles:
         """Takes the handles out of some of what waits, of about SWEPT_HANDLES, so that they can be forgotten before it
         is sent. `leaves` is called with each parcel that has no handle any more. Returns the bytes freed."""
         if self._to_sweep is None:
-            self._to_sweep = iter(tuple(waiting.items()))
+            self._to_sweep = iter(tuple(waiting))
             self._notes_before = self._notes
         left, freed_bytes = SWEPT_HANDLES, 0
-        for slot, parcel in self._to_sweep:
-            if waiting.get(slot) is parcel:
+        for slot in self._to_sweep:
+            parcel = waiting.get(slot)
+            if parcel is not None:
                 left -= 1 + len(parcel.handles)
                 freed_bytes += self.take_out(slot[0], parcel)
                 if not parcel.handles:
