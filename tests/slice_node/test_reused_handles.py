@@ -218,3 +218,18 @@ def test_a_sweep_that_is_not_gone_on_with_keeps_nothing_that_was_sent(
     core.dispatcher.sent(session, core.dispatcher.take(session, 1).cost_bytes)
     assert session.waiting and not session.detached
     assert session.detached._to_sweep is None
+
+
+def test_a_handle_that_is_detached_behind_a_sweep_is_not_forgotten_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The sweep had passed its parcel while it was attached: what was for one queue came to another one."""
+    monkeypatch.setattr(sessions, "DETACHED_NOTED_MAX", 0)
+    monkeypatch.setattr(detached_handles, "SWEPT_HANDLES", 1)
+    core = CoreDriver()
+    core.change(declare("a", "b", "c", "d", "e"), bind("a", "ka"), bind("b", "kb"))
+    session = core.session()
+    core.attach(session, "a", 3)
+    core.attach(session, "b", 2)
+    core.change(publish("ka", b"for a"), publish("kb", b"for b"))
+    for queue, handle in ("c", 2), ("d", 3), ("e", 2), ("c", 2):
+        core.attach(session, queue, handle)
+    assert core.deliveries(session) == [], "neither is for a queue that the session has attached now"
