@@ -3,10 +3,11 @@ queues that have much of it."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.dispatch.shares import Share
-from shoal_slice_node.core.limits import HEAVY_RANGES, RANGE_BYTES
+from shoal_slice_node.core.limits import HEAVY_RANGES, RANGE_BYTES, SMALL_PULLS_PART
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.feeds import Feed
@@ -15,10 +16,11 @@ if TYPE_CHECKING:
 class RangeRoom:
     """Keeps the count. `heavy`: feeds with more than HEAVY_RANGES."""
 
-    __slots__ = ("_share", "heavy")
+    __slots__ = ("_ranges", "_share", "heavy")
 
     def __init__(self, share: Share) -> None:
         self._share = share
+        self._ranges = 0
         self.heavy: dict[Feed, None] = {}
 
     @property
@@ -29,6 +31,7 @@ class RangeRoom:
     def count(self, feed: Feed, before: int) -> None:
         """Notes that a feed has other ranges than `before`."""
         more = feed.ranges - before
+        self._ranges += more
         if more > 0:
             self._share.hold(RANGE_BYTES * more)
         else:
@@ -40,11 +43,22 @@ class RangeRoom:
                 del self.heavy[feed]
 
     def heaviest(self) -> list[Feed]:
-        """Returns feeds that could make room for what is too much, those with the most ranges first."""
-        left_bytes = -self._share.free_bytes
+        """Returns feeds that could make room, if the share is overdrawn and ranges have more than half of it: those of
+        the sessions that have the most ranges first."""
+        share = self._share
+        over_bytes = share.used_bytes - share.limit_bytes - share.limit_bytes // SMALL_PULLS_PART
+        left_bytes = min(over_bytes, RANGE_BYTES * self._ranges - share.limit_bytes // 2)
+        if left_bytes <= 0:
+            return []
+        of_session: Counter[int] = Counter()
+        for feed in self.heavy:
+            of_session.update(dict.fromkeys((*feed.attachments, *feed.pullers), feed.ranges))
+
+        def weight(feed: Feed) -> tuple[int, int]:
+            return max([of_session[number] for number in (*feed.attachments, *feed.pullers)], default=0), feed.ranges
+
         found: list[Feed] = []
-        by_ranges = sorted(self.heavy, key=lambda feed: feed.ranges, reverse=True) if left_bytes > 0 else ()
-        for feed in by_ranges:
+        for feed in sorted(self.heavy, key=weight, reverse=True):
             if left_bytes <= 0:
                 break
             found.append(feed)
