@@ -178,6 +178,20 @@ def test_a_handle_that_is_detached_gets_nothing_that_waits() -> None:
     assert core.dispatcher.shares.deliveries.used_bytes == 0
 
 
+def test_the_next_life_of_a_queue_gets_nothing_live_of_keys_that_it_is_not_bound_to() -> None:
+    """The streams of a dropped queue with many keys are forgotten in turns, and found its consumers meanwhile."""
+    core, keys = CoreDriver(), [f"k{number}" for number in range(500)]
+    core.change(declare("q"), bind("q", *keys))
+    session = core.session()
+    core.attach(session, "q")
+    core.pump()
+    core.change(drop("q"))
+    core.change(declare("q"))
+    for key in keys[:5]:
+        core.live(live(key, b"x"))
+    assert core.take(session) == []
+
+
 def test_large_groups_get_it_in_turns_in_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     core, session = consumed("k")
     queues = [f"q{number}" for number in range(40)]

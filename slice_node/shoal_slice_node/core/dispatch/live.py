@@ -44,7 +44,7 @@ def give_live_directly(registry: Registry, live: LiveChunk, feed: Feed) -> None:
 
 
 def _give(registry: Registry, live: LiveChunk, feed: Feed, parcels: dict[int, Parcel]) -> Parcel | None:
-    attachment = feed.next_for_live()
+    attachment = None if feed.gone else feed.next_for_live()  # Streams of a dropped queue leave their keys in turns.
     if attachment is None:
         return None
     session = attachment.session
