@@ -6,7 +6,10 @@ in place would not be used. All other tests hold for both cores. test_compiled_c
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Mapping
 from types import ModuleType
+from typing import NoReturn
 from unittest import mock
 
 import pytest
@@ -14,6 +17,7 @@ from hypothesis import settings
 
 from shoal_slice_node.core_choice import running_core
 from shoal_slice_node.core_stamp import COMPILED
+from tests.fuzz import small_limits
 
 _set_attribute = pytest.MonkeyPatch.setattr
 _patch_object = mock.patch.object
@@ -22,6 +26,8 @@ _patch_object = mock.patch.object
 def pytest_configure(config: pytest.Config) -> None:
     mock.patch.object = _checked_patch  # type: ignore[assignment]
     pytest.MonkeyPatch.setattr = _checked_set  # type: ignore[method-assign]
+    small_limits.patched = _no_small_limits
+    threading.setprofile = _no_profile
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -34,6 +40,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     assert running_core() == "compiled", "no test has loaded the compiled core"
+
+
+def _no_small_limits(values: Mapping[str, int]) -> NoReturn:
+    pytest.skip("makes limits of the core small, which compiled code does not notice")
+
+
+def _no_profile(func: object) -> None:
+    if func is not None:
+        pytest.skip("looks at the calls that the core makes, which compiled code does not show")
 
 
 def _checked_patch(target: object, *arguments: object, **named: object) -> object:

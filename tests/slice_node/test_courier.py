@@ -124,7 +124,7 @@ async def test_while_the_other_slice_is_away_messages_stay_and_are_not_given(
     pair: Pair, caplog: pytest.LogCaptureFixture
 ) -> None:
     await pair.poison()  # Nothing is known of the cluster yet.
-    await pair.until(lambda: any("dead letters" in record.message for record in caplog.records))
+    await pair.until(lambda: any("dead letters" in record.getMessage() for record in caplog.records))
     pair.tell("")
     pair.tell(NOWHERE)
     await pair.until(lambda: NOWHERE in pair.near.courier._leaders)
@@ -197,7 +197,7 @@ async def test_a_letter_that_was_refused_is_brought_once_there_is_room(
     await pair.until_done()
     assert await pair.copies() == [b"0", b"1"]
     assert not pair.near.courier._numbers
-    (told,) = [record.message for record in caplog.records if "dead letters" in record.message]
+    (told,) = [record.getMessage() for record in caplog.records if "dead letters" in record.getMessage()]
     assert told.startswith("dead letters or farewells for slice far wait, and are sent again: ")
 
 
