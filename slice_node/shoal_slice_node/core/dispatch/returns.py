@@ -83,7 +83,7 @@ class Returns:
         counts: bool = True,
     ) -> None:
         """Takes what a session was sent and has no more: it was delivered once more than before. Without `counts`
-        that may be so: a queue that counts deliveries counts one at most. The caller must wake the feed."""
+        that may be so, and a queue that counts deliveries does not count it. The caller must wake the feed."""
         feed = stream.feed
         if feed.gone:
             return
@@ -97,8 +97,7 @@ class Returns:
             return
         self._state.counters.count_back(reason, sum(one.to - one.first for one in back))
         if feed.max_deliveries and not counts:
-            least = min(1, feed.max_deliveries - 1)
-            stream.give_again([one._replace(times=max(least, one.times)) for one in back])
+            stream.give_again(back)
             feed.set_lagging(stream)
             return
         back = [one._replace(times=one.times + 1) for one in back]
