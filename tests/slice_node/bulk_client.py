@@ -1,13 +1,14 @@
-"""Chunks of imports, and what a slice answers to them: for tests of the core and of a node."""
+"""Chunks of imports, what a slice answers to them, and who reads exports: for tests of the core and of a node."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 from zlib import crc32
 
 import grpc
+import psutil
 
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_contract.wire import slice_pb2
@@ -63,4 +64,14 @@ def live_memberships(pages: Iterable[wire.ExportResponse]) -> dict[bytes, set[by
                     assert page.keys[index] not in keys, f"{queue!r} has {page.keys[index]!r} twice"
                     keys.add(page.keys[index])
             position += count
+    return found
+
+
+def snapshots() -> list[psutil.Process]:
+    """The processes that read for exports and verifications."""
+    found = []
+    for child in psutil.Process().children():
+        with suppress(psutil.NoSuchProcess):  # It may end while it is asked.
+            if "shoal_slice_node.processes.snapshot_process" in child.cmdline():
+                found.append(child)
     return found

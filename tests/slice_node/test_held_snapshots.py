@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import psutil
 import pytest
 
 from shoal_contract.errors import ResourceExhausted
@@ -22,7 +21,7 @@ from shoal_slice_node.adapters.open_snapshots import OpenSnapshots
 from shoal_slice_node.adapters.store import StoreSize
 
 from .brokers import running, served
-from .bulk_client import bulk_stub, chunk, import_all, imports
+from .bulk_client import bulk_stub, chunk, import_all, imports, snapshots
 from .raw_session import NARROW
 
 WAIT_S = 60
@@ -95,16 +94,6 @@ async def test_a_snapshot_has_its_time_and_a_small_store_may_grow(monkeypatch: p
         store.size = store.size._replace(disk_free_bytes=GIB)
         await store.write(2 * GIB + 2 * MIB)
         assert f"the limit is {GIB}" in why(ending), "no more than the disk has left"
-
-
-def snapshots() -> list[psutil.Process]:
-    """The processes that read them."""
-    found = []
-    for child in psutil.Process().children():
-        with suppress(psutil.NoSuchProcess):  # It may end while it is asked.
-            if "shoal_slice_node.processes.snapshot_process" in child.cmdline():
-                found.append(child)
-    return found
 
 
 async def churn(broker: Broker, stub: Any, number: int) -> None:

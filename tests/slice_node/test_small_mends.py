@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from pathlib import Path
 
 import grpc
-import psutil
 import pytest
 
 from shoal_contract.errors import DeadlineExceeded, Unavailable
@@ -25,7 +23,7 @@ from shoal_slice_node.storage.archive import Archive
 from shoal_slice_node.storage.limits import ARCHIVE_COPY_BYTES
 
 from .brokers import connected, running, served
-from .bulk_client import chunk, import_all, imports
+from .bulk_client import chunk, import_all, imports, snapshots
 from .core_driver import CoreDriver, bind, declare, publish
 from .faulty_files import FaultyFiles
 from .journal_steps import append, open_journal
@@ -109,16 +107,6 @@ def test_an_archive_that_a_lost_life_wrote_on_in_is_not_taken_for_this_ones(tmp_
             with pytest.raises(Unavailable, match="other records than the journal"):
                 Archive(archived).put(path, len(ours) if len(there) != len(ours) else None)
         assert (archived / path.name).read_bytes().rstrip(b"\0") == (ours if fits else there).rstrip(b"\0")
-
-
-def snapshots() -> list[psutil.Process]:
-    """The processes that read for exports."""
-    found = []
-    for child in psutil.Process().children():
-        with suppress(psutil.NoSuchProcess):  # It may end while it is asked.
-            if "shoal_slice_node.processes.snapshot_process" in child.cmdline():
-                found.append(child)
-    return found
 
 
 async def test_an_export_that_is_not_read_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

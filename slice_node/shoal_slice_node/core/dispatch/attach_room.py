@@ -105,7 +105,7 @@ def overload(registry: Registry, feed: Feed) -> ResourceExhausted | None:
     """Returns why a feed that is being loaded has no room: its bindings have more done ranges than an attach can know.
     None: it has."""
     share = registry.shares.attached
-    if share.free_bytes >= 0 or not feed.is_heavy:
+    if share.free_bytes >= 0 or not feed.ranges_outweigh_streams:
         return None
     return no_room(share.limit_bytes, share.used_bytes)
 

@@ -172,7 +172,7 @@ class Feed:
         self._room.count(self, self.ranges - more)
 
     @property
-    def is_heavy(self) -> bool:
+    def ranges_outweigh_streams(self) -> bool:
         """Returns whether its ranges take more memory than its streams."""
         return RANGE_BYTES * self.ranges > STREAM_BYTES * self.streams_counted
 

@@ -143,7 +143,7 @@ class Puller:
         messages, chunk_bytes = terms.messages_max or PULL_MESSAGES_MAX, terms.bytes_max or PULL_BYTES_MAX
         looked_at, registry, gap_bytes = 0, self._dispatcher.registry, PULL_GAPS_BYTES_MAX
         while min(messages, chunk_bytes, gap_bytes) > 0 and not (feed.gone or attachment.session.closed):
-            if feed.loading and feed.is_heavy:  # It may find no room: then nothing must be out.
+            if feed.loading and feed.ranges_outweigh_streams:  # It may find no room: then nothing must be out.
                 if overload(registry, feed):
                     break
                 yield

@@ -174,8 +174,7 @@ def take_acks(
     when all acks were looked at, which may be at once; or with the error, and then nothing was acked. The acks become
     durable with one of the next flushes, as each has a bound: `AckFlush.then` tells when, and nothing else does.
     `unacked`: is filled with the places of what is still unacked then (`Unacked` of the contract); all the rest is
-    durable once `then` has told. `seen`: how many resets the
-    client had seen (`resets_seen`).
+    durable once `then` has told. `seen`: how many resets the client had seen (`resets_seen`).
 
     Raises TooLarge.
     """

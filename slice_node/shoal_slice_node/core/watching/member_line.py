@@ -3,8 +3,8 @@ are members of a thousand watched keys each, and a thousand keys that 128 prefix
 
 What is little is taken in at once. The rest waits for turns: what happened to members of watched keys in its order;
 presence and counts once for each queue or key, since what is taken in is how it is then. Of each there is a bound, as
-changes may come faster than they are taken in: above it what waits is forgotten, and the members of all watched keys
-are looked up anew, or all prefixes get a snapshot.
+changes may come faster than they are taken in. Above it what waits is forgotten: the members of all watched keys are
+looked up anew; of counts, only the prefix with the most that wait gets a snapshot, and so do the prefixes of that.
 
 A key that begins to be watched looks up its members as they are now, and what waits is taken in after that. This does
 no harm: what is known already changes nothing, and the last thing that happened to a queue is taken in last.
