@@ -8,7 +8,7 @@ from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters import requests as adapted
-from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.node import requests, settling
 from shoal_slice_node.core.node.named_feeds import named_feeds
 from shoal_slice_node.core.rows.queue_row import life_of
 from shoal_slice_node.core.turns import Work
@@ -192,7 +192,7 @@ def nack(world: World, random: Random) -> None:
         if error is not None and owned and world.node.owed.owns(key):
             world.failed.append(error)
 
-    requests.take_nacks(world.node.node, source_of(client.session), client.session, nacks, taken, everyone=False)
+    settling.take_nacks(world.node.node, source_of(client.session), client.session, nacks, taken, everyone=False)
 
 
 LIFE_OF_NONE = (1 << 64) - 1
@@ -274,7 +274,7 @@ def send_acks(world: World, client: Client, acks: list[wire.Ack], seen: int = 1 
     for_some = [one.queues[0] for one in acks if one.queues and list(one.lives) != [LIFE_OF_NONE]]
     earlier += [one for one in session.pullers.values() if one.feed.name in set(of_none).difference(for_some)]
     kept = sum(one.messages for one in earlier)
-    requests.take_acks(node.node, source_of(session), session, acks, taken, False, unacked, seen)
+    settling.take_acks(node.node, source_of(session), session, acks, taken, False, unacked, seen)
     assert kept <= sum(one.messages for one in earlier), "an ack for an earlier life ends something of the present one"
 
 
@@ -310,4 +310,4 @@ def ack_by_name(world: World, random: Random) -> None:
     request = wire.Ack(key=key, low=first, to=last + 1, queues=[life.name])
     world.say("ack by name", request)
     source = source_of(world.node.shared)
-    requests.take_acks(world.node.node, source, world.node.shared, [request], lambda _: None, everyone=True)
+    settling.take_acks(world.node.node, source, world.node.shared, [request], lambda _: None, everyone=True)

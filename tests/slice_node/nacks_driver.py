@@ -6,7 +6,7 @@ from shoal_contract.errors import ShoalError
 from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.node import settling
 from shoal_slice_node.core.turns import Source
 
 from .core_driver import CoreDriver
@@ -28,7 +28,7 @@ class NacksDriver(CoreDriver):
 
     def frame(self, session: Session, nacks: wire.Nacks, everyone: bool = False) -> None:
         found: list[ShoalError | None] = []
-        requests.take_nacks(self.node, Source("test", session.number), session, nacks, found.append, everyone)
+        settling.take_nacks(self.node, Source("test", session.number), session, nacks, found.append, everyone)
         while not found:
             self.node.turn()
         if found[0] is not None:

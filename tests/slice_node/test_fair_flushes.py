@@ -182,7 +182,8 @@ def test_a_frame_waits_for_the_queues_that_it_names() -> None:
     assert named(core, many, handles=[1, 3]) == [acking.feed("q0"), acking.feed("q2")]
     assert named(core, many, queues=[b"q1", b"absent"]) == [acking.feed("q1")]
     assert named(core, many, handles=[1, MANY + 1]) is None, "who knows what an unknown handle was"
-    assert named(core, many, handles=[1] * (ACK_FEEDS_NAMED_MAX + 1)) == [acking.feed("q0")]
+    assert named(core, many, handles=[1] * ACK_FEEDS_NAMED_MAX) == [acking.feed("q0")]
+    assert named(core, many, handles=[1] * (ACK_FEEDS_NAMED_MAX + 1)) is None, "one ack with so many is not looked at"
 
 
 def test_a_frame_of_many_queues_waits_for_all() -> None:
@@ -197,8 +198,11 @@ def test_a_frame_of_many_queues_waits_for_all() -> None:
         named(core, session, queues=[name.encode() for name in names]),
     ):
         assert found is None
-    few = named(core, session, handles=[*range(1, len(names))], queues=[b"q0"])
-    assert few is not None and len(few) == ACK_FEEDS_NAMED_MAX
+    few = named(core, session, handles=[*range(1, len(names) - 1)], queues=[b"q0"])
+    assert few is not None and len(few) == ACK_FEEDS_NAMED_MAX - 1
+    parts = [wire.Ack(key=b"k", low=1, to=2, handles=[handle]) for handle in range(1, len(names) + 1)]
+    assert len(named_feeds(core.node, session, parts[1:]) or ()) == ACK_FEEDS_NAMED_MAX
+    assert named_feeds(core.node, session, parts) is None
 
 
 @pytest.mark.parametrize("cost", [1, 6, 1_000])

@@ -15,7 +15,7 @@ from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.core.apply.records import Kind, encode_ownership
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import ATTACHED_PER_STEP
-from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.node import requests, settling
 from shoal_slice_node.core.turns import Source, finish
 
 from .brokers import connected, running
@@ -202,8 +202,8 @@ def acked(core: CoreDriver, session: Session, resets_seen: int | None, *handles:
     frame = wire.Acks(acks=[wire.Ack(key=b"k", low=1, to=2, handles=handles)], resets_seen=resets_seen)
     done: list[ShoalError | None] = []
     unacked: list[int] = []
-    source, seen = Source("test", session.number), requests.resets_seen(frame)
-    requests.take_acks(core.node, source, session, list(frame.acks), done.append, False, unacked, seen)
+    source, seen = Source("test", session.number), settling.resets_seen(frame)
+    settling.take_acks(core.node, source, session, list(frame.acks), done.append, False, unacked, seen)
     assert done == [None]
     return unacked
 
@@ -325,7 +325,7 @@ def acked_by_name(core: CoreDriver, session: Session, *lives: int) -> list[int]:
     done: list[ShoalError | None] = []
     unacked: list[int] = []
     source = Source("test", session.number)
-    requests.take_acks(core.node, source, session, [by_name(*lives)], done.append, False, unacked)
+    settling.take_acks(core.node, source, session, [by_name(*lives)], done.append, False, unacked)
     assert len(done) == 1
     if done[0] is not None:
         raise done[0]
@@ -369,7 +369,7 @@ def test_unary_acks_and_nacks_may_say_of_which_life_they_are_too() -> None:
     assert pulled(core, session) == ([], life)
     for named in former, life:
         source, answered = Source("unary", 1), list[ShoalError | None]()
-        requests.take_acks(core.node, source, core.session(), [by_name(named)], answered.append, everyone=True)
+        settling.take_acks(core.node, source, core.session(), [by_name(named)], answered.append, everyone=True)
         assert answered == [None]
         assert backlog(core) == ([1, 1] if named == former else [0, 1])
 
@@ -380,7 +380,7 @@ def test_lives_that_are_not_one_for_each_queue_are_refused_and_nothing_is_acked(
     good, bad = by_name(life), wire.Ack(key=b"k", low=1, to=2, queues=[b"q"], lives=[life, life])
     for frame in [good, bad], [wire.Ack(key=b"k", low=1, to=2, handles=[1], lives=[life])]:
         done: list[ShoalError | None] = []
-        requests.take_acks(core.node, Source("test", session.number), session, frame, done.append, False)
+        settling.take_acks(core.node, Source("test", session.number), session, frame, done.append, False)
         assert isinstance(done[0], Malformed) and done[0].subject == "lives"
     assert backlog(core) == [1, 1]
 

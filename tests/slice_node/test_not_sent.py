@@ -10,7 +10,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch import unsent
 from shoal_slice_node.core.dispatch.not_sent import NotSent
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot
-from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.node import settling
 from shoal_slice_node.core.turns import Source
 
 from .core_driver import bind, declare, publish
@@ -116,7 +116,7 @@ def test_a_nack_is_looked_at_while_many_live_chunks_wait(monkeypatch: pytest.Mon
     core.pump()
     source, answered = Source(b"c", 1), list[object]()
     ack = wire.Ack(key=b"k", low=1, to=2, handles=[1])
-    requests.take_nacks(core.node, source, session, wire.Nacks(messages=[ack]), answered.append, False)
+    settling.take_nacks(core.node, source, session, wire.Nacks(messages=[ack]), answered.append, False)
     for _ in range(40):
         core.node.turns.step() if core.node.turns.busy(source) else None
     assert answered == [None]
@@ -139,7 +139,7 @@ def test_the_first_nack_lists_what_was_not_sent_in_steps(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(NotSent, "_add", counted)
     source, acks = Source(b"c", 1), [wire.Ack(key=b"k", low=low, to=low + 1, handles=[1]) for low in (1, 400)]
-    requests.take_nacks(
+    settling.take_nacks(
         core.node, source, session, wire.Nacks(messages=acks, unseen=True, number=1), lambda _: None, False
     )
     while core.node.turns.busy(source):

@@ -17,7 +17,7 @@ from shoal_slice_node.core.limits import (
     DONE_RANGES_MAX,
     INLINE_STREAMS_MAX,
 )
-from shoal_slice_node.core.node.requests import take_acks
+from shoal_slice_node.core.node.settling import take_acks
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.turns import Source
 

@@ -15,7 +15,7 @@ from shoal_slice_node.core.limits import (
     ACKED_PER_STEP,
     DONE_RANGES_PER_COST,
 )
-from shoal_slice_node.core.node.requests import take_acks
+from shoal_slice_node.core.node.settling import take_acks
 from shoal_slice_node.core.turns import Source
 
 from .core_driver import CoreDriver, bind, declare, publish

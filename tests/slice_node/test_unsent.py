@@ -11,7 +11,7 @@ from shoal_slice_node.core.dispatch.pulling import PullAnswer
 from shoal_slice_node.core.dispatch.served import serve, silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import ACKED_PER_STEP, PUMP_TURN_HANDLES
-from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.node import requests, settling
 from shoal_slice_node.core.turns import Source, finish
 
 from .core_driver import bind, declare, publish, purge, unbind
@@ -336,7 +336,7 @@ def test_a_nack_looks_at_no_more_of_what_was_not_sent_than_it_names(
     monkeypatch.setattr(NotSent, "between", looked)
     acks = [wire.Ack(key=b"k", low=one, to=one + 1, handles=[1] * 3) for one in range(low, low + 200)]
     source, nacks = Source(b"c", 1), wire.Nacks(messages=acks, unseen=bool(number), number=number)
-    requests.take_nacks(core.node, source, session, nacks, lambda _: None, False)
+    settling.take_nacks(core.node, source, session, nacks, lambda _: None, False)
     steps = 0
     while core.node.turns.busy(source):
         core.node.turns.step()

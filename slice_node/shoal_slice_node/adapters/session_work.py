@@ -26,6 +26,7 @@ from shoal_slice_node.core.apply.records import ChangeHead
 from shoal_slice_node.core.dispatch.pulling import PullAnswer
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.node import requests as node_requests
+from shoal_slice_node.core.node import settling
 from shoal_slice_node.core.node.named_feeds import named_feeds
 from shoal_slice_node.core.turns import Source
 from shoal_slice_node.core.verbs.changes import Checked
@@ -124,7 +125,7 @@ class SessionWork:
         broker = self._broker
         broker.check_takes_changes(frees=True)
         unacked: list[int] | None = [] if acks.tell_unacked else None
-        seen = node_requests.resets_seen(acks)
+        seen = settling.resets_seen(acks)
 
         def flushed(error: ShoalError | None) -> None:
             if error is not None:
@@ -142,7 +143,7 @@ class SessionWork:
             else:
                 flushed(error)
 
-        node_requests.take_acks(broker.node, self._source, self._session, list(acks.acks), taken, False, unacked, seen)
+        settling.take_acks(broker.node, self._source, self._session, list(acks.acks), taken, False, unacked, seen)
         broker.start_due_work()
 
     def _nacks(self, sequence: int, nacks: wire.Nacks, answer: Callable[[wire.Answer], None]) -> None:
@@ -151,7 +152,7 @@ class SessionWork:
         def taken(error: ShoalError | None) -> None:
             answer(wire.Answer(sequence=sequence) if error is None else broker.refusal(sequence, error))
 
-        node_requests.take_nacks(broker.node, self._source, self._session, nacks, taken, everyone=False)
+        settling.take_nacks(broker.node, self._source, self._session, nacks, taken, everyone=False)
         broker.start_due_work()
 
     def response(self) -> tuple[wire.SessionResponse, int]:

@@ -33,6 +33,7 @@ from shoal_slice_node.core.apply.producers import numbered_twice, only_step
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead
 from shoal_slice_node.core.limits import ACK_KEPT_BYTES, DESCRIBED_NAME_KEPT_BYTES, OPERATION_KEPT_BYTES
 from shoal_slice_node.core.node import requests as node_requests
+from shoal_slice_node.core.node import settling
 from shoal_slice_node.core.node.named_feeds import named_feeds
 from shoal_slice_node.core.turns import Source, Work
 from shoal_slice_node.core.verbs.changes import parse_change
@@ -164,7 +165,7 @@ class SliceService:
         acks = _of_queues(request.acks)
         source, node = Source(call.peer, "unary acks"), self._broker.node
         self._broker.check_takes_changes(frees=True)
-        await self._taken(lambda done: node_requests.take_acks(node, source, self._session, acks, done, everyone=True))
+        await self._taken(lambda done: settling.take_acks(node, source, self._session, acks, done, everyone=True))
         failure = await self._broker.settled_acks(named_feeds(node, self._session, acks))
         if failure is not None:
             raise failure
@@ -174,9 +175,7 @@ class SliceService:
     async def nack(self, request: wire.NackRequest, call: Call) -> wire.NackResponse:
         _of_queues(request.nacks.messages)
         source, node, nacks = Source(call.peer, "unary acks"), self._broker.node, request.nacks
-        await self._taken(
-            lambda done: node_requests.take_nacks(node, source, self._session, nacks, done, everyone=True)
-        )
+        await self._taken(lambda done: settling.take_nacks(node, source, self._session, nacks, done, everyone=True))
         self._broker.check_may_answer()
         return wire.NackResponse()
 

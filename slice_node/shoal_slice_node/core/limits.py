@@ -419,8 +419,8 @@ ACK_COST_PER_FLUSH: Final = 2_000
 the broker. Sessions have turns, and the rest follows at once. The last queue may exceed it."""
 
 ACK_FEEDS_NAMED_MAX: Final = 64
-"""Different queues of a frame of acks that are kept until it is answered. A frame with more waits for all acks that
-came before."""
+"""Different queues of a frame of acks that are kept until it is answered. A frame with more, or with more names in one
+ack, waits for all acks that came before."""
 
 ACK_RECORDS_PER_TURN: Final = 32
 """ACKS records under way at a time: further acks of the flush follow as these are applied."""

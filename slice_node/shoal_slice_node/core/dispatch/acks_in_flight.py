@@ -108,6 +108,33 @@ class AcksInFlight:
         self._registry.state.counters.acks += acked
         return cost
 
+    def ack_handles(
+        self,
+        session: Session,
+        handles: list[int],
+        at: int,
+        key_id: bytes,
+        first: int,
+        to: int,
+        seen: int,
+        cost_max: int,
+    ) -> tuple[int, int]:
+        """Takes acks of the offsets first <= o < to of a key for several handles of a session, from `handles[at]` on,
+        until they cost `cost_max` or more. `seen`: how many resets the client had seen (an ack of an earlier life does
+        nothing). Returns where to go on, and what is left of `cost_max`."""
+        attachments, acked = session.attachments, 0
+        while at < len(handles) and cost_max > 0:
+            attachment = attachments.get(handles[at])
+            at += 1
+            if attachment is None or attachment.resets_before > seen:
+                cost_max -= 1
+                continue
+            messages, cost = self._settle(attachment, key_id, first, to)
+            acked += messages
+            cost_max -= cost
+        self._registry.state.counters.acks += acked
+        return at, cost_max
+
     def gap_leaves(self, session: Session, key_id: bytes, gap: Parcel) -> None:
         """Notes that a gap leaves for a session: what it names is done, as turns come."""
         attachments = session.attachments

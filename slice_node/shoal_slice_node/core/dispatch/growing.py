@@ -15,8 +15,10 @@ from shoal_slice_node.core.apply.effects import Grown
 from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.live import LiveChunk, give_live
+from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Out
 from shoal_slice_node.core.limits import (
@@ -168,15 +170,17 @@ class Growing:
         """
         key_id, key, first, messages, body_bytes, time_ms, chunk, expires_ms = grown
         registry = self._registry
-        shares, leaving = registry.shares, registry.leaving
+        something_comes_back = bool(registry.leaving)
         to = first + messages
         slot = (key_id, first, to, 0, 0, 0)
+        parcels: dict[Session, Parcel] = {}  # The last one of each session that takes this chunk.
+        given = 0
         more, more_bytes = messages - 1, body_bytes - body_bytes // messages  # All but the last message.
         for stream in streams:
             if stream.lagging or stream.next != first:
                 continue
             feed = stream.feed
-            if leaving and stream.out and self._is_held_back(stream):
+            if something_comes_back and stream.out and self._is_held_back(stream):
                 feed.set_lagging(stream)
                 registry.wake(feed)  # The pump gives it behind what comes back.
                 continue
@@ -204,20 +208,25 @@ class Growing:
             stream.next = to
             stream.out_messages += messages
             out = stream.out
-            if out and out[-1].to == first and out[-1].attachment is attachment and not out[-1].times:
-                out[-1].to = to
-                out[-1].body_bytes += body_bytes
+            last = out[-1] if out else None
+            if last is not None and last.to == first and last.attachment is attachment and not last.times:
+                last.to = to
+                last.body_bytes += body_bytes
             else:
                 out.append(Out(first, to, body_bytes, attachment, 0, None))
                 session.owed += 1
             attachment.messages += messages
             attachment.body_bytes += body_bytes
-            parcel = session.waiting.get(slot)
-            if parcel is None or parcel.number < stream.parcel or parcel.number <= session.nacks_taken.last_parcel:
-                part = ChunkPart(key, first, first, to, body_bytes, time_ms, chunk, 0, expires_ms)
-                parcel = registry.parcel(session, stream, part)
+            parcel = parcels.get(session)
+            if parcel is None or parcel.number < stream.parcel:
+                parcel = session.waiting.get(slot)
+                if parcel is None or parcel.number < stream.parcel or parcel.number <= session.nacks_taken.last_parcel:
+                    part = ChunkPart(key, first, first, to, body_bytes, time_ms, chunk, 0, expires_ms)
+                    parcel = registry.parcel(session, stream, part)
+                parcels[session] = parcel
             stream.parcel = parcel.number
             assert attachment.handle is not None
             parcel.handles.append(attachment.handle)
             session.under_way_bytes += HANDLE_BYTES
-            shares.deliveries.used_bytes += HANDLE_BYTES
+            given += 1
+        registry.shares.deliveries.used_bytes += given * HANDLE_BYTES

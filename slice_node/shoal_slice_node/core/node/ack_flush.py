@@ -154,7 +154,7 @@ class AckFlush:
         done: list[Tell] = []
         oldest = self._acks.oldest
         for one in telling:
-            if one.before < (oldest if one.feeds is None else self._acks.oldest_of(one.feeds)):
+            if one.before < oldest or (one.feeds is not None and one.before < self._acks.oldest_of(one.feeds)):
                 done.append(one.tell)
             else:
                 self._telling.append(one)

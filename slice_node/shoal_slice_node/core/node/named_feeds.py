@@ -1,7 +1,7 @@
 """Finds the queues in memory that a frame of acks names: it is answered once all acks of these are durable, whatever
 else waits.
 
-Belongs here: which queues. Not here: taking the acks (requests), waiting (ack_flush).
+Belongs here: which queues. Not here: taking the acks (settling), waiting (ack_flush).
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ def named_feeds(node: Node, session: Session, acks: Sequence[wire.Ack]) -> list[
         return None
     found: dict[Feed, None] = {}  # One queue may be named for each of its keys.
     for ack in acks:
+        if len(ack.handles) + len(ack.queues) > ACK_FEEDS_NAMED_MAX:
+            return None
         for handle in ack.handles:
             attachment = session.attachments.get(handle)
             if attachment is None:

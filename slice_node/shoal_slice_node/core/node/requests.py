@@ -1,39 +1,31 @@
-"""Turns requests of sessions and unary calls, besides changes, into work in steps: attach, detach, ack, nack,
-pull, describe.
+"""Turns requests of sessions and unary calls, besides changes, into work in steps: attach, detach, pull, describe.
 
-A request is checked at once, before its work is queued. Not here: changes, and room for answers (adapters/requests).
+A request is checked at once, before its work is queued. Not here: acks and nacks (settling), changes, and room for
+answers (adapters/requests).
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final
 
 from shoal_contract.errors import Corrupt, NoSuchQueue, ShoalError
 from shoal_contract.limits import WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX, WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX
 from shoal_contract.names import check_name, show
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.checking.session_frames import (
-    check_ack,
     check_attach,
     check_describe,
     check_detach,
-    check_nacks,
-    count_acks,
 )
-from shoal_slice_node.core.dispatch.acks_in_flight import NackTerms
-from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.exclusive import consumed_elsewhere
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.new_part import NewPart, part_of
 from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.pulling import PullAnswer, PullTerms
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.dispatch.unsent import UnsentLists, list_some_unsent
 from shoal_slice_node.core.limits import (
-    ACKED_PER_STEP,
     ATTACHED_PER_STEP,
     PULL_BYTES_MAX,
     PULL_MESSAGES_MAX,
@@ -42,20 +34,9 @@ from shoal_slice_node.core.limits import (
 from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.read.reading import describe as describe_work
 from shoal_slice_node.core.read.reading import peek
-from shoal_slice_node.core.read.unacked import parts_named, still_unacked
-from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.rows.queue_row import life_of
-from shoal_slice_node.core.turns import Source, Work
+from shoal_slice_node.core.turns import Work
 
-_Held = tuple[Attachment, int, int]
-"""The meaning of an ack for one attachment: the offsets low <= o < to, as far as the attachment has them."""
-
-_SettleOne = Callable[[Attachment, bytes, int, int], int]
-"""Acks or nacks the offsets low <= o < to of a key, as far as the attachment has them. Returns what it cost."""
-
-_ENDED: Final = object()
-_ALL_RESETS: Final = (1 << 62) - 1
-"""No session has so many resets."""
 _log = logging.getLogger(__name__)
 
 
@@ -153,154 +134,6 @@ def detach(node: Node, session: Session, request: wire.Detach) -> Callable[[], W
         return wire.Answer()
 
     return work
-
-
-def resets_seen(frame: wire.Acks | wire.Nacks) -> int:
-    """Returns how many resets the client had seen when it made the frame; if it does not say so, as if it were all."""
-    return frame.resets_seen if frame.HasField("resets_seen") else _ALL_RESETS
-
-
-def take_acks(
-    node: Node,
-    source: Source,
-    session: Session,
-    acks: list[wire.Ack],
-    done: Callable[[ShoalError | None], None],
-    everyone: bool,
-    unacked: list[int] | None = None,
-    seen: int = _ALL_RESETS,
-) -> None:
-    """Acks what this session (`everyone`: any session) has out; what is not out stays as it is. Calls `done` with None
-    when all acks were looked at, which may be at once; or with the error, and then nothing was acked. The acks become
-    durable with one of the next flushes, as each has a bound: `AckFlush.then` tells when, and nothing else does.
-    `unacked`: is filled with the places of what is still unacked then (`Unacked` of the contract); all the rest is
-    durable once `then` has told. `seen`: how many resets the client had seen (`resets_seen`).
-
-    Raises TooLarge.
-    """
-    consumers = count_acks(acks)
-    work = _named_messages(node, session, acks, everyone, node.dispatcher.ack, unacked, seen)
-    _settle(node, source, work, consumers if unacked is None else 2 * consumers, done)
-
-
-def take_nacks(
-    node: Node,
-    source: Source,
-    session: Session,
-    nacks: wire.Nacks,
-    done: Callable[[ShoalError | None], None],
-    everyone: bool,
-) -> None:
-    """Takes back what this session (`everyone`: any session) has out of the named messages; what is not out stays as it
-    is. Calls `done` as `take_acks` does.
-
-    Raises TooLarge, OutOfRange, Malformed. Whether too many messages would rest is known only while the work is done:
-    then `done` is called with ResourceExhausted, and messages named before were taken back.
-    """
-    messages = list(nacks.messages)
-    delay_ms = check_nacks(nacks, everyone)
-    terms = NackTerms(delay_ms, nacks.unseen, unsent_too=nacks.number > 0)
-    stop = list(nacks.stop)
-    looks = count_acks(messages) + len(stop)
-
-    lists = UnsentLists()
-
-    def nack(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
-        return node.dispatcher.nack(attachment, key_id, first, to, terms, lists)
-
-    work = _named_messages(node, session, messages, everyone, nack, None, resets_seen(nacks), stop, nacks.number, True)
-    _settle(node, source, work, looks, done)
-
-
-def _settle(
-    node: Node, source: Source, work: Work[None], looks: int, done: Callable[[ShoalError | None], None]
-) -> None:
-    """Does the work of acks or nacks: at once if it is a small step, else in its turn."""
-    if looks <= ACKED_PER_STEP and not node.turns.busy(source) and node.commit.whole:
-        try:  # A small step: it need not wait for its turn.
-            if next(work, _ENDED) is _ENDED:
-                done(None)
-                return
-        except ShoalError as error:
-            done(error)
-            return
-    node.add_work(source, work, lambda _, error: done(None if error is None else as_shoal_error(error)))
-
-
-def _named_messages(
-    node: Node,
-    session: Session,
-    acks: list[wire.Ack],
-    everyone: bool,
-    settle: _SettleOne,
-    unacked: list[int] | None,
-    seen: int,
-    stop: Sequence[int] = (),
-    number: int = 0,
-    nacks: bool = False,
-) -> Work[None]:
-    """Checks all acks, or nacks, then stops handles, then settles them, then tells what is unacked. Raises InvalidName,
-    Malformed, NotOwner, before anything is settled or stopped. `number`: of the first consumer, where the session is to
-    note which were looked at; 0: it is not. `nacks`: to settle asks what was not sent."""
-
-    def looked_at(consumers: int) -> None:
-        nonlocal number
-        if number and consumers:
-            number += consumers
-            session.note_nacks_taken(number - 1)
-
-    left = ACKED_PER_STEP
-    named: list[tuple[wire.Ack, bytes]] = []
-    for ack in acks:
-        named.append((ack, node.state.full_name(ack.key)))
-        left -= 1 + check_ack(ack)
-        if left <= 0:
-            left = ACKED_PER_STEP
-            yield
-    for handle in stop:
-        node.dispatcher.stop(session, handle)
-    for ack, full_name in named:
-        row = node.state.tables.key.get(full_name)
-        left -= 1
-        if row is None:
-            looked_at(len(ack.handles) + len(ack.queues))
-            continue
-        key_id = row[ID]
-        for held in _everyone(node, ack, key_id) if everyone else _own(node, session, ack, seen):
-            while nacks and held is not None and list_some_unsent(held[0], key_id):
-                yield
-            left -= 1 if held is None else settle(held[0], key_id, held[1], held[2])
-            looked_at(1)
-            if left <= 0:
-                left = ACKED_PER_STEP
-                yield
-    if unacked is not None:
-        unacked.extend((yield from still_unacked(node.state, node.dispatcher.feeds, session, named, seen)))
-
-
-def _own(node: Node, session: Session, ack: wire.Ack, seen: int) -> Iterator[_Held | None]:
-    """Yields what an ack means for this session. None: a handle or queue was looked for, and is not there, or an
-    earlier life of the queue is meant."""
-    low, to, attachments = ack.low, ack.to, session.attachments
-    for handle in ack.handles:
-        attachment = attachments.get(handle)
-        yield None if attachment is None or attachment.resets_before > seen else (attachment, low, to)
-    for queue_id in parts_named(node.state, ack):
-        attachment = None if queue_id is None else session.pullers.get(queue_id)
-        yield None if attachment is None else (attachment, low, to)
-
-
-def _everyone(node: Node, ack: wire.Ack, key_id: bytes) -> Iterator[_Held | None]:
-    """Yields what any session has of these queues: a unary ack names messages, and does not say which session was given
-    them. Sessions that have none of them cost nothing."""
-    for queue_id in parts_named(node.state, ack):
-        feed = None if queue_id is None else node.dispatcher.feeds.get(queue_id)
-        stream = None if feed is None else feed.streams.get(key_id)
-        held = [] if stream is None else stream.held(ack.low, ack.to)
-        if held:
-            yield from held
-        else:
-            yield None
 
 
 def pull(
