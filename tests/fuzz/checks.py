@@ -13,6 +13,7 @@ from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.served import silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.dispatch.stretches import Out
 from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.limits import (
     ATTACHMENT_BYTES,
@@ -122,7 +123,8 @@ class Checks:
         assert parts == sorted(parts), where
         for resting in stream.resting or ():
             parts += range(resting.first, resting.to)
-        assert len(parts) == stream.out_messages, where
+        released = [entry for one, taken in self._releases() if one is stream for entry in taken]
+        assert len(parts) + sum(entry.to - entry.first for entry in released) == stream.out_messages, where
         again = [offset for first, to, _ in stream.returned or () for offset in range(first, to)]
         assert again == sorted(again), f"{where}: {again} will be given again out of order"
         parts += again
@@ -135,6 +137,10 @@ class Checks:
         assert busy or not stream.finished or any(stream in left for _, left in flushing), f"{where}: over, and kept"
         watched = self._node.dispatcher.by_key.get(stream.key_id, {}).get(feed.queue_id) is stream
         assert watched == (stream.key in life.bound) == (not stream.end), where
+
+    def _releases(self) -> list[tuple[Stream, list[Out]]]:
+        """Returns what records took out of streams and is not released yet."""
+        return list(self._node.dispatcher.registry.releases.waiting)
 
     def _without_feed(self) -> None:
         node = self._node
@@ -157,8 +163,9 @@ class Checks:
         owed: Counter[Session] = Counter()
         messages: Counter[Attachment] = Counter()
         body_bytes: Counter[Attachment] = Counter()
-        for stream in (*streams, *self._leaving):
-            for entry in stream.out:
+        out = [stream.out for stream in (*streams, *self._leaving)]
+        for entries in (*out, *(taken for _, taken in self._releases())):
+            for entry in entries:
                 owed[entry.attachment.session] += 1
                 messages[entry.attachment] += entry.to - entry.first
                 body_bytes[entry.attachment] += entry.body_bytes
@@ -173,7 +180,11 @@ class Checks:
         for number, client in node.clients.items():
             waiting = sum(parcel.cost_bytes for parcel in client.session.waiting.values())
             assert client.session.under_way_bytes == waiting + client.writing, f"session {number} holds {waiting}"
-        under_way = [client.session.under_way_bytes for client in node.clients.values()]
+        ended = [*dispatcher.attaching.closing, *dispatcher.attaching.owing]
+        clients = [client.session for client in node.clients.values()]
+        under_way = [session.under_way_bytes for session in {*clients, *ended}]
+        for session in ended:
+            assert session.under_way_bytes >= session.not_sent._kept_bytes, f"session {session.number} keeps more"
         assert shares.deliveries.used_bytes == sum(under_way) and shares.holding == sum(map(bool, under_way))
         everyone = {*sessions, *dispatcher.attaching.closing}
         attached = ATTACHMENT_BYTES * sum(len(session.by_queue) + len(session.pullers) for session in everyone)

@@ -42,7 +42,6 @@ class Session:
     """
 
     __slots__ = (
-        "_not_sent",
         "_taken",
         "asked",
         "attachments",
@@ -56,6 +55,7 @@ class Session:
         "leases",
         "nacks_taken",
         "new_parts",
+        "not_sent",
         "number",
         "owed",
         "owed_before",
@@ -107,7 +107,7 @@ class Session:
         self.nacks_taken = NacksTaken()
         self.sent_to = 0
         self.leases: OrderedDict[Lease, None] = OrderedDict()
-        self._not_sent = NotSent()
+        self.not_sent = NotSent()
         self.resets = Resets()
         """Handles of queues that were dropped here: the client is told before it gets anything of their next life."""
         self.new_parts: dict[int, NewPart] = {}
@@ -199,9 +199,9 @@ class Session:
         self.ended_by = error
 
     def close(self) -> None:
-        """Notes that the session has ended: it is given nothing more, and nothing waits for it. `list_left_behind`
-        must be called before what it has out is given back."""
-        self._not_sent.close(self.waiting)
+        """Notes that the session has ended: it is given nothing more, and nothing waits for it. What waited counts
+        until it is freed; `NotSent.list_left_behind` must be called before what it has out is given back."""
+        self.not_sent.close(self.waiting)
         self.detached.close()
         self.waiting = {}
         self.leases.clear()
@@ -337,7 +337,7 @@ class Session:
 
     def _leaves(self, slot: Slot) -> None:
         del self.waiting[slot]
-        self._not_sent.leaves(slot, not self.waiting)
+        self.not_sent.leaves(slot, not self.waiting)
 
     # What was not sent.
 
@@ -345,30 +345,26 @@ class Session:
         """Returns the parcels for this handle that the transport did not take, of a key's offsets first <= o < to, by
         their first offsets; and how many were looked at."""
         if self.closed:
-            self.list_left_behind(self._not_sent.waited)
+            self.not_sent.list_left_behind(self.not_sent.waited)
         else:
-            self._not_sent.list_new(self.waiting)
-        found, looked_at = self._not_sent.between(key_id, first, to)
+            self.not_sent.list_new(self.waiting)
+        found, looked_at = self.not_sent.between(key_id, first, to)
         return [one for one in found if one[1].brings_to(handle)], looked_at
 
     def count_not_sent(self) -> int:
         """Returns how many parcels wait, or waited when the session closed."""
-        return self._not_sent.waited or len(self.waiting)
+        return self.not_sent.waited or len(self.waiting)
 
     @property
     def not_listed(self) -> int:
         """Returns how many of those that waited then are not listed yet."""
-        return self._not_sent.not_listed
+        return self.not_sent.not_listed
 
     def list_not_sent(self, parcels_max: int) -> bool:
         """Lists some of what waits, or waited when the session closed. Returns False if `unsent` lists little then."""
         if self.closed:
-            return self.list_left_behind(parcels_max)
-        return self._not_sent.list_some(self.waiting, parcels_max)
-
-    def list_left_behind(self, parcels_max: int) -> bool:
-        """See NotSent.list_left_behind."""
-        return self._not_sent.list_left_behind(parcels_max)
+            return self.not_sent.list_left_behind(parcels_max)
+        return self.not_sent.list_some(self.waiting, parcels_max)
 
     def withdraw(self, slot: Slot, parcel: Parcel, handle: int) -> int:
         """Takes a handle out of a parcel that waits. Returns the bytes freed."""

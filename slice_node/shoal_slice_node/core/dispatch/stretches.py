@@ -40,6 +40,14 @@ class Out:
         self.to = to
         self.body_bytes += body_bytes
 
+    def split(self, at: int) -> tuple[Out, Out]:
+        """Returns the offsets below `at`, and the others, each with bytes by its share of the messages."""
+        before = self.body_bytes * (at - self.first) // (self.to - self.first)
+        return (
+            Out(self.first, at, before, self.attachment, self.times, self.lease),
+            Out(at, self.to, self.body_bytes - before, self.attachment, self.times, self.lease),
+        )
+
     def shrink(self, first: int) -> int:
         """Notes that the offsets below `first` were acked. Returns their bytes, by their share of the messages."""
         body_bytes = self.body_bytes * (first - self.first) // (self.to - self.first)
