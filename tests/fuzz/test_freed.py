@@ -1,5 +1,5 @@
-"""What ended is freed as soon as nothing names it, not by the garbage collector: a node's collector looks at old objects
-too seldom (GC_THRESHOLDS), so what is in a circle would stay for good, and in no share of the memory."""
+"""What ended is freed as soon as nothing names it, not by the garbage collector: a node's collector looks too seldom at
+old objects (GC_THRESHOLDS), so what is in a circle would stay for good, and in no share of the memory."""
 
 from __future__ import annotations
 
