@@ -519,7 +519,7 @@ PUMP_TURN_LOOKS: Final = 5_000
 """Streams looked at in one turn: about 2 ms."""
 
 LOOKS_PER_COST: Final = 5
-"""As so many looks counts what it costs to take one stretch back."""
+"""So many looks at what is out cost as much as taking one stretch back."""
 
 CONSUMERS_PER_QUEUE_MAX: Final = 10_000
 """Sessions that compete for one queue."""
@@ -624,8 +624,8 @@ HEAVY_RANGES: Final = 700
 while half of the memory of attached queues is free."""
 
 OWED_OVER: Final = 4
-"""A session that owes so many times what it may owe, and what it owed when it came to that bound, as its acks leave
-gaps, ends while the share of what is owed is full."""
+"""Acks that leave gaps may take a session above its bound. It ends, while the share of what is owed is full, only if it
+owes so many times its bound, and so many times what it owed when it came to that bound."""
 
 OWED_BYTES: Final = 120
 """Memory of one stretch of unacked offsets."""

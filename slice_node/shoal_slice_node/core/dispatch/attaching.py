@@ -280,8 +280,8 @@ class Attaching:
                 self.owing.appendleft(session)
                 continue
             self._registry.shares.let_go(session, session.under_way_bytes)
-            if not session.owed:
-                session.not_sent.forget_left_behind()
+            session.not_sent.forget_left_behind()
+            session.detached.forget()
 
     def begin_record(self) -> None:
         """Begins a record: it may attach ATTACHED_AT_ONCE_MAX sessions at once, and forget a few streams."""
@@ -296,6 +296,7 @@ class Attaching:
         for attachment in feed.pullers.values():
             registry.shares.attached.let_go(ATTACHMENT_BYTES * attachment.session.remove_puller(attachment))
         attachments = list(feed.attachments.values())
+        feed.forget_consumers()
         self.dissolving.append((feed, iter(attachments)))
         if len(attachments) <= self._left:
             self._left -= len(attachments)

@@ -79,6 +79,10 @@ class DetachedHandles:
         """Notes that the session has ended: what is known is needed until all that it had is back."""
         self._count(-self.noted)
 
+    def forget(self) -> None:
+        """Forgets all: what the session had is back. Former attachments name their session, and it would stay."""
+        self._former, self._to_sweep = {}, None
+
     def _count(self, more: int) -> None:
         self.noted += more
         if more > 0:

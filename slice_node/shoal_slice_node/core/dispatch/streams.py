@@ -485,7 +485,7 @@ class Stream:
         self.feed.end_acks()
 
     def ack_again(self, first: int, to: int) -> None:
-        """Undoes `begin_acks` for offsets that did not reach the journal: the next flush takes them again."""
+        """Undoes `begin_acks` for offsets that did not reach the journal: a later flush takes them again."""
         if first < self._flushed:
             self._flushed = first
         else:
