@@ -1,9 +1,9 @@
 """Releases what a record took out of bindings, by acks, purges and unbinds, in turns: a change of a few names may end
 hundreds of thousands of stretches.
 
-In their bindings these stretches are over at once: done, or gone. Only what they count for comes in turns: windows, what
-sessions owe, leases, pulls that have nothing out any more. Until then a window is as full, and a session owes as much,
-as before the record; so what waits here is bounded as all that is out is.
+In their bindings these stretches are over at once: done, or gone. Only what they count for comes in turns: windows,
+what sessions owe, leases, pulls that have nothing out any more. Until then a window is as full, and a session owes as
+much, as before the record; so what waits here is bounded as all that is out is.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Releases:
                 self._end_pull(attachment)
 
     def add(self, stream: Stream, taken: list[Out]) -> None:
-        """Releases what was taken out of a stream: at once if it is little, else in turns. Within a record, `end_record`
-        must be called later."""
+        """Releases what was taken out of a stream: at once if it is little, else in turns. Within a record,
+        `end_record` must be called later."""
         if len(taken) <= self._left:
             self._left -= len(taken)
             self._pulls.update((one, None) for one in self.release(stream, taken) if one.handle is None)
