@@ -10,10 +10,10 @@ from collections import Counter
 
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.releases import _Release
 from shoal_slice_node.core.dispatch.served import silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.dispatch.stretches import Out
 from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.limits import (
     ATTACHMENT_BYTES,
@@ -123,7 +123,8 @@ class Checks:
         assert parts == sorted(parts), where
         for resting in stream.resting or ():
             parts += range(resting.first, resting.to)
-        released = [entry for one, taken in self._releases() if one is stream for entry in taken]
+        releases = [one for one in self._releases() if one.stream is stream]
+        released = [entry for one in releases for entry in (*one.taken, *one.rests)]
         assert len(parts) + sum(entry.to - entry.first for entry in released) == stream.out_messages, where
         again = [offset for first, to, _ in stream.returned or () for offset in range(first, to)]
         assert again == sorted(again), f"{where}: {again} will be given again out of order"
@@ -138,7 +139,7 @@ class Checks:
         watched = self._node.dispatcher.by_key.get(stream.key_id, {}).get(feed.queue_id) is stream
         assert watched == (stream.key in life.bound) == (not stream.end), where
 
-    def _releases(self) -> list[tuple[Stream, list[Out]]]:
+    def _releases(self) -> list[_Release]:
         """Returns what records took out of streams and is not released yet."""
         return list(self._node.dispatcher.registry.releases.waiting)
 
@@ -164,7 +165,7 @@ class Checks:
         messages: Counter[Attachment] = Counter()
         body_bytes: Counter[Attachment] = Counter()
         out = [stream.out for stream in (*streams, *self._leaving)]
-        for entries in (*out, *(taken for _, taken in self._releases())):
+        for entries in (*out, *(one.taken for one in self._releases())):
             for entry in entries:
                 owed[entry.attachment.session] += 1
                 messages[entry.attachment] += entry.to - entry.first
@@ -195,6 +196,12 @@ class Checks:
         attached += RANGE_BYTES * sum(len(stream.done or ()) + len(stream.returned or ()) for stream in streams)
         attached += used_bytes(node.node.watching)
         assert shares.attached.used_bytes == attached, f"attached: {shares.attached.used_bytes}, counted {attached}"
+        rests: Counter[Feed] = Counter()
+        for stream in streams:
+            rests[stream.feed] += len(stream.resting or ())
+        for release in self._releases():
+            rests[release.stream.feed] += len(release.rests)
+        assert all(feed.resting == rests[feed] for feed in dispatcher.feeds.values()), "what rests is miscounted"
         spreads = dispatcher.growing.spreads.values()
         waiting = sum(len(grown.chunk) + GROWTH_BYTES for spread in spreads for grown in spread.chunks)
         assert dispatcher.growing._waiting_bytes == waiting, "chunks that wait for turns are miscounted"

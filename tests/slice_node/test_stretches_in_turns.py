@@ -181,3 +181,29 @@ def test_a_pull_ends_with_what_a_record_ends(at_once: int, monkeypatch: pytest.M
     core.change(purge("q"))
     core.pump()
     assert not any(session.pullers or session.owed for session in sessions) and not core.dispatcher.feeds
+
+
+@pytest.mark.parametrize("kind", ["acks", "purge"])
+def test_what_rests_and_is_ended_by_a_record_is_released_in_steps(core: NacksDriver, kind: str) -> None:
+    session = half_acked(core)
+    for handle in range(1, len(QUEUES) + 1):
+        core.nack(session, 1, 2 * EACH + 1, delay_ms=60_000, handle=handle)
+    rests, found = core.dispatcher.shares.rests, []
+    assert (rests.stretches, session.owed) == (EACH * len(QUEUES), 0)
+    if kind == "acks":  # The first message of each queue rests on.
+        core.change(acks(*[(queue, "k", 2, 2 * EACH + 1) for queue in QUEUES]))
+    else:
+        core.change(purge(*QUEUES))
+    found = [EACH * len(QUEUES) - rests.stretches]
+    while core.dispatcher.has_work:
+        before = rests.stretches
+        core.dispatcher.turn()
+        found.append(before - rests.stretches)
+    assert max(found) <= max(PUMP_TURN_HANDLES, RELEASED_AT_ONCE_MAX)
+    assert rests.stretches == rests.queues == (len(QUEUES) if kind == "acks" else 0)
+    core.wait(60_000)
+    core.settle()
+    core.check()
+    core.check_served()
+    given = sum(len(delivery.handles) for delivery in core.deliveries(session))
+    assert given == (len(QUEUES) if kind == "acks" else 0)

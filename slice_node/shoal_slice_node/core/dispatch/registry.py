@@ -248,14 +248,14 @@ class Registry:
 
     def forget_stream(self, stream: Stream) -> None:
         """Forgets a stream of a feed that ended. What is out is released now: callers count it."""
-        self.releases.release(stream, stream.forget_out())
+        self.releases.release(stream, stream.forget_out(), stream.take_rests())
         self.stop_waking(stream)
 
     def forget_out(self, stream: Stream) -> bool:
-        """Stops waiting for acks of a stream. Returns False if nothing was out. What was is released at once, or in
-        turns if it is much."""
+        """Stops waiting for acks of a stream, and for the end of what rests. Returns False if nothing was out. What
+        was is released at once, or in turns if it is much."""
         forgotten = stream.forget_out()
-        self.releases.add(stream, forgotten)
+        self.releases.add(stream, forgotten, stream.take_rests())
         return bool(forgotten)
 
     def end_pull_without_messages(self, attachment: Attachment) -> None:

@@ -27,7 +27,7 @@ _NOT_COUNTED = -1
 
 class Stream:
     """Tracks one binding. Invariants: cursor <= next; every offset in between is in exactly one of done, out, returned,
-    resting. `out` ascends. `out_messages`: those in `out`, without gaps, in `resting`, and taken from `out` and not
+    resting. `out` ascends. `out_messages`: those in `out`, without gaps, in `resting`, and taken from these and not
     released yet (releases.py).
 
     `acks_under_way`: the number of records with acks of this stream that are not applied yet. `end` 0: still bound.
@@ -369,10 +369,8 @@ class Stream:
         self._count()
 
     def forget_out(self) -> list[Out]:
-        """Stops waiting for acks, and for the end of what rests. Returns what was out, for `release`: until then it
-        still counts for those that had it, and in `out_messages`."""
-        for resting in reversed(list(self.resting or ())):
-            self.end_rest(resting)
+        """Stops waiting for acks. Returns what was out, for `release`: until then it still counts for those that had
+        it, and in `out_messages`."""
         forgotten, self.out = self.out, []
         return forgotten
 
@@ -428,6 +426,20 @@ class Stream:
         self.out_messages -= resting.to - resting.first
         self.feed.end_rest(resting.session)
         return True
+
+    def take_rests(self, first: int = 0, to: int = 1 << 62) -> list[Resting]:
+        """Ends the rest of all stretches with some of first <= o < to. Returns them, for `release_rests`: until then
+        they still count as resting."""
+        taken = self.resting.take(first, to) if self.resting else []
+        for resting in taken:
+            resting.end()
+        return taken
+
+    def release_rests(self, taken: list[Resting]) -> None:
+        """Notes that what `take_rests` returned counts no more."""
+        for resting in taken:
+            self.out_messages -= resting.to - resting.first
+            self.feed.end_rest(resting.session)
 
     def take_returned(self, returned: Returned) -> None:
         """Notes that this is not to be given again; the caller says what becomes of it."""

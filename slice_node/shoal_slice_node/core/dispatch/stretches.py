@@ -142,6 +142,14 @@ class RestingStretches:
     def remove(self, resting: Resting) -> None:
         del self._all[bisect_left(self._all, resting.first, key=_FIRST)]
 
+    def take(self, first: int, to: int) -> list[Resting]:
+        """Takes out those with some of first <= o < to."""
+        begin = bisect_right(self._all, first, key=_TO)
+        end = bisect_left(self._all, to, lo=begin, key=_FIRST)
+        taken = self._all[begin:end]
+        del self._all[begin:end]
+        return taken
+
     def within(self, first: int, to: int) -> list[Resting]:
         """Returns those with some of first <= o < to."""
         begin = max(0, bisect_right(self._all, first, key=_FIRST) - 1)
