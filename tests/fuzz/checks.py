@@ -20,6 +20,7 @@ from shoal_slice_node.core.limits import (
     FEED_BYTES,
     GROWTH_BYTES,
     RANGE_BYTES,
+    RESET_BYTES,
     STREAM_BYTES,
 )
 from shoal_slice_node.core.read.reading import describe_queue, peek
@@ -179,6 +180,7 @@ class Checks:
         attached = ATTACHMENT_BYTES * sum(len(session.by_queue) + len(session.pullers) for session in everyone)
         attached += ATTACHMENT_BYTES * sum(session.detached.noted for session in everyone)
         attached += ENDED_HANDLE_BYTES * sum(len(session.ended_handles) for session in everyone)
+        attached += RESET_BYTES * sum(session.resets.counted for session in everyone)
         attached += sum(FEED_BYTES + STREAM_BYTES * feed.streams_counted for feed in dispatcher.feeds.values())
         streams = [stream for feed in dispatcher.feeds.values() for stream in feed.streams.values()]
         attached += RANGE_BYTES * sum(len(stream.done or ()) + len(stream.returned or ()) for stream in streams)

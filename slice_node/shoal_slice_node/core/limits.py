@@ -477,6 +477,9 @@ ENDED_HANDLE_BYTES: Final = 700
 """Memory of a handle that ended and of which the client is not told yet, with the longest name of its queue. As much as
 an attachment: while a session loses queues to others, its part of the share of attached queues does not grow."""
 
+RESET_BYTES: Final = 100
+"""Memory of a detached handle that a session is still to be told of, as its queue was dropped (measured: 60 to 100)."""
+
 ENDED_UNREAD_MAX: Final = 1_000
 """Handles of a session that ended and of which it is not told yet. Beyond, its attaches are refused until it has read.
 """

@@ -108,8 +108,10 @@ class Dispatcher:
         return self.attaching.attach(session, name, handle, window_messages, window_bytes)
 
     def detach(self, session: Session, handle: int) -> None:
-        """See Attaching.detach."""
+        """See Attaching.detach. Called where the client wants it."""
         self.attaching.detach(session, handle)
+        if not session.closed:
+            session.resets.detached(handle)
 
     def close(self, session: Session) -> None:
         """See Attaching.close."""

@@ -88,7 +88,7 @@ class Session:
         """Messages that the transport took and that are not counted yet, once for each queue."""
         self.closed = False
         self.ended_by: ShoalError | None = None
-        """Why the slice ends the session; its stream must be told."""
+        """Why the slice ends it; its stream must be told."""
         self.attachments: dict[int, Attachment] = {}
         self.by_queue: dict[bytes, int] = {}
         """The handle of each queue name, attached or awaited."""
@@ -108,8 +108,8 @@ class Session:
         self.sent_to = 0
         self.leases: OrderedDict[Lease, None] = OrderedDict()
         self._not_sent = NotSent()
-        self.resets = Resets()
-        """Handles of queues that were dropped here: the client is told before it gets anything of their next life."""
+        self.resets = Resets(attached)
+        """Handles of dropped queues: the client is told before it gets anything of their next life."""
         self.new_parts: dict[int, NewPart] = {}
         """Maps a handle to its queue's part here, where no answer to an attach told it."""
         self.ended_handles = EndedHandles(owner, number, attached)
@@ -209,8 +209,8 @@ class Session:
         self.paused.clear()
         self.resumed.clear()
         self.ended_handles.clear()
-        self.closed = True
-        self.room_bytes = -1
+        self.resets.clear()
+        self.closed, self.room_bytes = True, -1
 
     # What it holds and owes.
 
