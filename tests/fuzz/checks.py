@@ -163,11 +163,14 @@ class Checks:
                 owed[entry.attachment.session] += 1
                 messages[entry.attachment] += entry.to - entry.first
                 body_bytes[entry.attachment] += entry.body_bytes
+        under_leases = {one.lease for stream in (*streams, *self._leaving) for one in stream.out if one.lease}
+        leases = Counter(lease.attachment.session for lease in under_leases)
         sessions = [*(client.session for client in node.clients.values()), node.shared]
         for session in {*sessions, *owed}:
             assert session.owed == owed[session], (
                 f"session {session.number} owes {owed[session]}, counts {session.owed}"
             )
+            assert session.leases.out == leases[session], f"session {session.number} miscounts its leases"
             for attachment in (*session.attachments.values(), *session.pullers.values()):
                 found = attachment.messages, attachment.body_bytes
                 assert found == (messages[attachment], body_bytes[attachment]), f"attachment counts {found}"

@@ -628,15 +628,17 @@ OWED_OVER: Final = 4
 owes so many times its bound, and so many times what it owed when it came to that bound."""
 
 OWED_BYTES: Final = 120
-"""Memory of one stretch of unacked offsets."""
+LEASE_BYTES: Final = 200
+"""Memory of one stretch of unacked offsets; and of a lease with some of them, and its place in the clock (measured)."""
 
 RESTING_MAX: Final = 200_000
-RESTING_BYTES: Final = 300
+RESTING_BYTES: Final = 370
 """Stretches of messages on one slice that came back and are not to be given yet, and the memory of each (measured:
-280). They count in the share of what is owed. With more of them nacks are refused that would make more."""
+280, and 370 while it waits for a record). They count in the share of what is owed. With more of them nacks are refused
+that would make more."""
 
 RESTING_FLOOR: Final = 1_000
-"""Stretches that may rest even when the share is small: 300 KB."""
+"""Stretches that may rest even when the share is small: 370 KB."""
 
 RESTS_PER_QUEUE_FLOOR: Final = 8
 """Such stretches that each queue may have, whatever rests: the memory of one more feed and stream."""

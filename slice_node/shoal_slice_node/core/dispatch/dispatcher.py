@@ -204,7 +204,7 @@ class Dispatcher:
     def divide_owed(self, sessions: Sequence[Session]) -> None:
         """Divides the share of what is owed anew. Must be called from time to time, with all sessions but those that
         `share_among_calls` has."""
-        self.shares.divide_owed(sessions, sum(session.owed for session in self._of_calls))
+        self.shares.divide_owed(sessions, self._of_calls)
         for session in sessions:
             self.registry.has_room_again(session)
         self.attaching.relieve()
