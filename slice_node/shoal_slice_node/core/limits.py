@@ -557,8 +557,11 @@ DETACHED_NOTED_MAX: Final = 10_000
 """Attachments that left a session while parcels waited that may be theirs: some 7 MB. With more, some of these parcels
 are looked through each time that a handle is used again."""
 
-SWEPT_HANDLES: Final = 2_000
+DETACHED_LOOKS_PER_STEP: Final = 2_000
 """Handles of parcels that are looked at in one step, where some of the session's handles were detached: 2 us each."""
+
+DETACHED_FORGOTTEN_PER_STEP: Final = 500
+"""Handles of a session that are forgotten in one step, once no parcel that waits may name them: under 1 ms."""
 
 LEASES_BEGUN_PER_TICK: Final = 4_000
 """Leases whose time begins with one tick: those that were opened since the last one, and as many of those that were

@@ -142,6 +142,7 @@ class Attaching:
     ) -> None:
         registry = self._registry
         freed_bytes = session.reuse_handle(handle)
+        registry.handles_over.note(session.detached)
         if freed_bytes:
             registry.let_go(session, freed_bytes)
         attachment = Attachment(session, feed, handle, window_messages, window_bytes, resets_before)

@@ -5,6 +5,7 @@ In memory, on the leader only.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -73,7 +74,7 @@ class LeaseClock:
         self._rebuild_at = LEASES_ENDED_KEPT
         self._open: list[Lease] = []
         """Leases of attachments; what is given until the next tick joins them."""
-        self._sending: dict[Session, None] = {}
+        self._sending: OrderedDict[Session, None] = OrderedDict()
         """Sessions that were sent something since the last tick, of those with leases that wait for that."""
 
     def __len__(self) -> int:
