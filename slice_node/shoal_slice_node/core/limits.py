@@ -217,15 +217,27 @@ wait for two or three batches. Acks taken before a forgotten bind are taken agai
 BIND_BACKS_FORGOTTEN_MAX: Final = 1_000
 """Noted binds that one ACKS record forgets at most: about 1 ms."""
 
-RECOVERED_KEYS_MAX: Final = 200_000
-"""Keys with cursors that advanced in a replayed tail, noted to be scanned for trims: the latest ones. The walk finds
-those of the rest that a checkpoint has."""
+ADVANCED_NOTED_MAX: Final = 50_000
+"""Keys with cursors that advanced, noted to be scanned for trims, about 400 bytes each (measured: 250 to 390): 20 MB.
+Others are passed over, also in a replayed tail: a walk over the keys finds them, once a checkpoint has them."""
+
+ADVANCED_NOTED_MANY: Final = 10_000
+"""While more keys are noted, each turn of the search for lowest cursors takes twice as much: 12,500 small keys a
+second, some 4 ms of each 20."""
+
+FULL_NOTED_MAX: Final = 10_000
+"""Keys that had no room for a publish, noted beyond ADVANCED_NOTED_MAX: they wait behind no others. A further one is
+noted when something is published again."""
+
+LINED_MAX: Final = 2_500
+"""Keys of one size that wait in line for this search, where they have 8 bindings and more: in ten lines half of
+ADVANCED_NOTED_MAX. The walk finds the others. So they hold up no keys of few bindings, however many there are."""
 
 RECLAIM_NOTED_MAX: Final = 200_000
 """Rows of `reclaim` noted in memory, 50 bytes each; with more, the table is walked."""
 
 SCAN_MEMBERS_PER_TURN: Final = 500
-"""Cursors read in one turn of the search for lowest cursors: about 2 ms of the broker."""
+"""Cursors read in one turn of the search for lowest cursors, or twice as many: about 2 ms of the broker."""
 
 SCAN_MEMBERS_PER_STEP: Final = 100
 """Cursors read for one key before the next key has its turn."""
@@ -240,8 +252,8 @@ SCAN_SIZES_BITS: Final = 3
 """A key of one size has up to 8 times the bindings of the next smaller size."""
 
 SCANS_LINED_PER_TURN: Final = 200
-"""Keys that are lined up for this search in one turn, of those that were full, of those with many advances and of those
-that have waited: each costs about 3 us. More than a turn can search."""
+"""Keys that are lined up for this search in one turn, or twice as many, of those that were full, of those with many
+advances and of those that have waited: each costs about 3 us. More than a turn can search."""
 
 LOWEST_NOTED_MEMBERS_MIN: Final = 16
 """Keys with fewer bindings get no note of the lowest one: reading all of their bindings again costs as little."""
@@ -293,7 +305,7 @@ FAIR_BYTES_PER_OPERATION: Final = 1_024
 """
 
 KEYS_WALKED_PER_TURN: Final = 200
-"""Keys looked at in one turn of the walk after a start: 10,000 a second, 0.3 ms each turn."""
+"""Keys looked at in one turn of the walk over all keys: 10,000 a second, 0.3 to 0.7 ms each turn."""
 
 PRODUCERS_PER_TURN: Final = 40
 """Producers looked at in one turn: 2,000 a second, 0.2 ms each turn."""
@@ -753,3 +765,4 @@ assert BIND_BACKS_NOTED_MAX >= 8 * FRAME_OPERATIONS_MAX
 assert 2 * HISTORY_MESSAGES_PER_TRIM.bit_length() <= HISTORY_ROWS_PER_LOOK
 assert RECLAIM_QUEUE_COST < RECLAIM_COST_PER_TURN
 assert ENDED_HANDLE_BYTES <= ATTACHMENT_BYTES
+assert 10 * LINED_MAX <= ADVANCED_NOTED_MAX // 2
