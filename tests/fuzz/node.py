@@ -195,7 +195,8 @@ class Node:
         """Tells the models of acks and of consumers that leave, as they happen."""
         dispatcher, attaching = self.dispatcher, self.dispatcher.attaching
         returning = attaching.returning
-        ack, nack, take_back, detach = dispatcher.ack, dispatcher.nack, returning.take_back, attaching.end_attachment
+        acks, nack, take_back, detach = dispatcher.acks, dispatcher.nack, returning.take_back, attaching.end_attachment
+        settle, was_told, told = acks._settle, acks.was_told, [False]
         stop, close = dispatcher.stop, attaching.close
 
         def nacking(
@@ -213,15 +214,21 @@ class Node:
                 self.given.nack(life, attachment, stream.key, first, to, at, terms.unseen, waits)
             return nack(attachment, key_id, first, to, terms, lists)
 
-        def acking(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
+        def acking(attachment: Attachment, key_id: bytes, first: int, to: int) -> tuple[int, int]:
             stream = attachment.feed.streams.get(key_id)
             life = self.owed.lives.get(attachment.feed.name)
-            if stream is not None and life is not None and not attachment.feed.gone:
+            if stream is not None and life is not None and not attachment.feed.gone and not told[0]:
                 self.given.ack(life, attachment, stream.key, first, to)
                 if attachment in self.given.left:  # Named by a unary ack, before the slice has taken them back.
                     held = [(low, high) for one, low, high in stream.held(first, to) if one is attachment]
                     self.given.ack_left(life, stream.key, held)
-            return ack(attachment, key_id, first, to)
+            return settle(attachment, key_id, first, to)
+
+        def telling(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
+            told[0] = True  # Consumers were told of a gap: nothing is acked.
+            cost = was_told(attachment, key_id, first, to)
+            told[0] = False
+            return cost
 
         def stopping(session: Session, handle: int) -> None:
             if handle in session.attachments:
@@ -245,7 +252,8 @@ class Node:
 
         attaching.close = closing  # type: ignore[method-assign]
         dispatcher.nack, dispatcher.stop = nacking, stopping  # type: ignore[method-assign]
-        dispatcher.ack, returning.take_back, attaching.end_attachment = acking, taking_back, detaching  # type: ignore[method-assign]
+        acks._settle, acks.was_told = acking, telling  # type: ignore[method-assign]
+        returning.take_back, attaching.end_attachment = taking_back, detaching  # type: ignore[method-assign]
 
     @property
     def now_ms(self) -> int:

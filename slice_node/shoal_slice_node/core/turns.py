@@ -91,6 +91,7 @@ class Turns:
             del self._pieces[source]
         if ended:
             piece.done(result, failure)
+            failure = None  # Its traceback has this frame: a circle, which would stay.
 
     def _next(self) -> Source:
         """Takes the next owner out of its line."""

@@ -261,6 +261,7 @@ class Attaching:
             else:
                 self.closing.popleft()
                 self._registry.leaving.session_ended(session)
+                session.detached.forget()
                 return
 
     def begin_record(self) -> None:
@@ -276,6 +277,7 @@ class Attaching:
         for attachment in feed.pullers.values():
             registry.shares.attached.let_go(ATTACHMENT_BYTES * attachment.session.remove_puller(attachment))
         attachments = list(feed.attachments.values())
+        feed.forget_consumers()
         self.dissolving.append((feed, iter(attachments)))
         if len(attachments) <= self._left:
             self._left -= len(attachments)

@@ -120,6 +120,10 @@ class DetachedHandles:
         self._count(-self.noted)
         self._closed = True
 
+    def forget(self) -> None:
+        """Forgets all: what the session had is back. Former attachments name their session, and it would stay."""
+        self._former, self._to_sweep = {}, None
+
     def _count(self, more: int) -> None:
         self.noted += more
         if more > 0:

@@ -212,9 +212,15 @@ class Feed:
         self.lagging = {}
         self.sole = None
         self._line.clear()
+        self.unflushed = {}
         streams, self.streams = self.streams, {}
         self.count_ranges(-self.ranges)
         return streams
+
+    def forget_consumers(self) -> None:
+        """Forgets who consumed a feed that ended: they name it, and would stay for each other's sake."""
+        assert self.gone
+        self.attachments, self.pullers = {}, {}
 
     def set_lagging(self, stream: Stream) -> None:
         stream.note_lagging(True)
