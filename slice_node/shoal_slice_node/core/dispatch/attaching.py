@@ -262,6 +262,7 @@ class Attaching:
                 self.closing.popleft()
                 self._registry.leaving.session_ended(session)
                 session.detached.forget()
+                self._registry.handles_over.note(session.detached)
                 return
 
     def begin_record(self) -> None:

@@ -38,8 +38,8 @@ class DetachedHandles:
     """Keeps the former attachments of each handle."""
 
     __slots__ = (
-        "_closed",
         "_former",
+        "_is_kept",
         "_notes",
         "_notes_before",
         "_room",
@@ -52,7 +52,8 @@ class DetachedHandles:
     def __init__(self, room: Share) -> None:
         """`room`: the memory that former attachments count in, as present ones do."""
         self._room = room
-        self._closed = False
+        self._is_kept = False
+        """The session has ended, and what it had is not all back: nothing is forgotten until then."""
         self._former: OrderedDict[int, list[_Former]] = OrderedDict()
         """Those of a handle ascend by their last parcels and by their notes, and handles by those of their last
         attachments. The first of a plain dict is found past all that were taken from its front."""
@@ -91,15 +92,15 @@ class DetachedHandles:
     def forget_sent(self, sent_to: int, nothing_waits: bool = False) -> None:
         """Forgets handles that no parcel above this number names any more: those before it have left. Of many only
         some, see `forget_some`."""
-        if nothing_waits and self._former:
-            sent_to = max(sent_to, next(reversed(self._former.values()))[-1].last_parcel)
+        if nothing_waits:
+            self._all_sent()
         self._sent_to = max(sent_to, self._sent_to)
         self.forget_some()
 
     @property
     def is_any_over(self) -> bool:
         """Returns whether there are handles that can be forgotten."""
-        if not self._former or self._closed:
+        if not self._former or self._is_kept:
             return False
         last = next(iter(self._former.values()))[-1]
         return last.last_parcel <= self._sent_to or last.note <= self._swept_to
@@ -110,19 +111,26 @@ class DetachedHandles:
             if not self.is_any_over:
                 break
             _handle, former = self._former.popitem(last=False)
-            self._count(-len(former))
+            self._count(-min(self.noted, len(former)))
         if not self._former:
             self._to_sweep = None
+
+    def _all_sent(self) -> None:
+        if self._former:
+            self._sent_to = max(self._sent_to, next(reversed(self._former.values()))[-1].last_parcel)
 
     def close(self) -> None:
         """Lets go of the memory, as the session has ended. The notes stay: they say whose the parcels were that it was
         not sent."""
         self._count(-self.noted)
-        self._closed = True
+        self._is_kept = True
 
     def forget(self) -> None:
-        """Forgets all: what the session had is back. Former attachments name their session, and it would stay."""
-        self._former, self._to_sweep = {}, None
+        """Lets all be forgotten: what the session had is back. Former attachments name their session, and it would
+        stay."""
+        self._is_kept, self._to_sweep = False, None
+        self._all_sent()
+        self.forget_some()
 
     def _count(self, more: int) -> None:
         self.noted += more
