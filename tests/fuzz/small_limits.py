@@ -43,7 +43,6 @@ SMALL: dict[str, tuple[int, ...]] = {
     "FAREWELL_LETTERS_PER_RECORD_MAX": (1,),
     "KEYS_WALKED_PER_TURN": (1,),
     "ADVANCED_NOTED_MAX": (0, 1, 2),
-    "ADVANCED_NOTED_MANY": (0,),
     "FULL_NOTED_MAX": (0, 1),
     "LINED_MAX": (1,),
     "PRODUCERS_PER_TURN": (1,),

@@ -222,3 +222,14 @@ def test_keys_of_a_replayed_tail_beyond_those_that_are_noted_are_found_by_a_walk
     has_lsn = core.state.lsn
     core.settle()
     assert core.state.kept.messages == 0 and core.node.key_walk.done
+
+
+def test_the_latest_keys_of_a_replayed_tail_are_noted_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One key whose cursors advanced often pushed out all others."""
+    monkeypatch.setattr("shoal_slice_node.core.node.replica.ADVANCED_NOTED_MAX", 2)
+    replica = Replica(MemoryTables())
+    for key_id in (b"a", b"b", b"b", b"b", b"c", b"b"):
+        replica._note([key_id])
+    assert list(replica._advanced) == [b"c", b"b"]
+    replica._note([b"a"])
+    assert list(replica._advanced) == [b"b", b"a"]

@@ -218,7 +218,7 @@ BIND_BACKS_FORGOTTEN_MAX: Final = 1_000
 """Noted binds that one ACKS record forgets at most: about 1 ms."""
 
 ADVANCED_NOTED_MAX: Final = 50_000
-"""Keys with cursors that advanced, noted to be scanned for trims, about 400 bytes each (measured: 250 to 390): 20 MB.
+"""Keys with cursors that advanced, noted to be scanned for trims, up to 340 bytes each (measured: 255 to 333): 17 MB.
 Others are passed over, also in a replayed tail: a walk over the keys finds them, once a checkpoint has them."""
 
 ADVANCED_NOTED_MANY: Final = 10_000

@@ -186,7 +186,7 @@ class DetachedHandles:
 
 
 class Forgetting:
-    """Keeps those of sessions that have more to forget than one step takes. They have turns."""
+    """Keeps the sessions with more former attachments to forget than one step takes. They have turns."""
 
     def __init__(self) -> None:
         self._line: OrderedDict[DetachedHandles, None] = OrderedDict()

@@ -7,6 +7,7 @@ the tables stay. The process's side: adapters/roles.py.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from shoal_contract.errors import ShoalError
@@ -31,8 +32,8 @@ class Replica:
         """`engine`: that of these tables, if there is one already."""
         self._engine = engine or Engine(tables, Interest())
         self._engine.state.lsn = lsn
-        self._advanced: dict[bytes, None] = {}
-        """Keys with cursors that advanced in what was applied: a leader scans them for trims."""
+        self._advanced: OrderedDict[bytes, None] = OrderedDict()
+        """The latest keys with cursors that advanced in what was applied: a leader scans them for trims."""
         self._passed_over = False
         """There were more."""
 
@@ -84,9 +85,10 @@ class Replica:
     def _note(self, key_ids: Iterable[bytes]) -> None:
         advanced = self._advanced
         for key_id in key_ids:
-            if len(advanced) < ADVANCED_NOTED_MAX:
-                advanced[key_id] = None
-            elif key_id not in advanced:
+            advanced[key_id] = None
+            advanced.move_to_end(key_id)  # It is the latest one now.
+            if len(advanced) > ADVANCED_NOTED_MAX:
+                advanced.popitem(last=False)
                 self._passed_over = True
 
     def lead(
