@@ -119,3 +119,43 @@ def test_a_lease_takes_no_more_than_what_is_charged() -> None:
     finally:
         tracemalloc.stop()
     assert taken_bytes < 1.25 * LEASE_BYTES * given, taken_bytes // given
+
+
+def test_leases_begin_in_their_order_though_others_are_opened_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease never began while others were opened, as many with each tick as begin."""
+    monkeypatch.setattr(leases, "LEASES_BEGUN_PER_TICK", 2)
+    core = NacksDriver()
+    names = [f"q{number}" for number in range(20)]
+    declared(core, *names, ack_timeout_ms=TIMEOUT_MS)
+    core.change(*[bind(name, f"k{number}") for number, name in enumerate(names)])
+    session = core.session()
+    for handle, name in enumerate(names, 1):
+        core.attach(session, name, handle)
+    opened, begun = [], []
+    for some in (range(4), *(range(number, number + 2) for number in range(4, 20, 2)), range(0)):
+        core.change(*[publish(f"k{one}", b"x") for one in some])
+        core.pump()
+        opened += [session.attachments[one + 1].lease for one in some]
+        core.wait(100)
+        begun.append([one is not None and bool(one.until_ms or one in session.leases._waiting) for one in opened])
+    assert begun[0] == [True, True, False, False] and begun[1] == [True] * 4 + [False] * 2
+    assert begun[-1] == [True] * 20
+
+
+def test_a_lease_that_was_sent_begins_though_one_that_was_opened_before_it_waits() -> None:
+    core = NacksDriver()
+    declared(core, "first", "second", ack_timeout_ms=TIMEOUT_MS)
+    core.change(bind("first", "k1", "k3"), bind("second", "k2"))
+    session = core.session()
+    core.attach(session, "first", 1)
+    core.attach(session, "second", 2)
+    for key in "k1", "k2", "k3":
+        core.change(publish(key, b"x"))
+        core.pump()
+    first, second = (session.attachments[handle].lease for handle in (1, 2))
+    assert first is not None and second is not None and first.parcel > second.parcel
+    core.wait(100)
+    for _ in range(2):
+        core.dispatcher.sent(session, core.dispatcher.take(session, 1).cost_bytes)
+    core.wait(100)
+    assert list(session.leases._waiting) == [first], "the second has its time, as all of it was sent"

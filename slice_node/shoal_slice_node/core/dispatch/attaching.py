@@ -142,6 +142,7 @@ class Attaching:
     ) -> None:
         registry = self._registry
         freed_bytes = session.reuse_handle(handle)
+        registry.handles_over.note(session.detached)
         if freed_bytes:
             registry.let_go(session, freed_bytes)
         attachment = Attachment(session, feed, handle, window_messages, window_bytes, resets_before)
@@ -261,6 +262,7 @@ class Attaching:
                 self.closing.popleft()
                 self._registry.leaving.session_ended(session)
                 session.detached.forget()
+                self._registry.handles_over.note(session.detached)
                 return
 
     def begin_record(self) -> None:

@@ -320,8 +320,7 @@ class Feed:
         if self.sole is not None:
             return self.sole if self.sole.session.has_room_for_live else None
         attachments = self.attachments
-        for _ in range(min(LIVE_LOOKS_MAX, len(attachments))):
-            number = next(iter(attachments))
+        for number in list(islice(attachments, LIVE_LOOKS_MAX)):
             attachments[number] = attachment = attachments.pop(number)
             if attachment.session.has_room_for_live:
                 return attachment

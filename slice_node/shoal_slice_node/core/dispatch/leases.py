@@ -132,7 +132,7 @@ class LeaseClock:
         self._rebuild_at = LEASES_ENDED_KEPT
         self._open: list[Lease] = []
         """Leases of attachments; what is given until the next tick joins them."""
-        self._sending: dict[Session, None] = {}
+        self._sending: OrderedDict[Session, None] = OrderedDict()
         """Sessions that were sent something since the last tick, of those with leases that wait for that."""
 
     def __len__(self) -> int:

@@ -19,7 +19,7 @@ from shoal_slice_node.core.dispatch.not_sent import Found, NotSent
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot, Taken
 from shoal_slice_node.core.dispatch.resets import Resets
 from shoal_slice_node.core.dispatch.shares import Share
-from shoal_slice_node.core.limits import DETACHED_NOTED_MAX, OWED_OVER, OWED_PER_SESSION_MAX, SWEPT_HANDLES
+from shoal_slice_node.core.limits import DETACHED_LOOKS_PER_STEP, DETACHED_NOTED_MAX, OWED_OVER, OWED_PER_SESSION_MAX
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.attachment import Attachment
@@ -308,7 +308,7 @@ class Session:
         leaving: list[Slot] = []  # To take the first out of a dict again and again would be quadratic.
         for slot, parcel in self.waiting.items():
             if any_detached:
-                if looked_at >= SWEPT_HANDLES:
+                if looked_at >= DETACHED_LOOKS_PER_STEP:
                     break
                 looked_at += 1 + len(parcel.handles)
                 freed_bytes += self.detached.take_out(slot[0], parcel)
