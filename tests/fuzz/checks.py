@@ -21,6 +21,7 @@ from shoal_slice_node.core.limits import (
     FEED_BYTES,
     GROWTH_BYTES,
     RANGE_BYTES,
+    RESET_BYTES,
     STREAM_BYTES,
 )
 from shoal_slice_node.core.read.reading import describe_queue, peek
@@ -124,8 +125,9 @@ class Checks:
         for resting in stream.resting or ():
             parts += range(resting.first, resting.to)
         releases = [one for one in self._releases() if one.stream is stream]
-        released = [entry for one in releases for entry in (*one.taken, *one.rests)]
-        assert len(parts) + sum(entry.to - entry.first for entry in released) == stream.out_messages, where
+        released = sum(entry.to - entry.first for one in releases for entry in one.taken)
+        released += sum(resting.to - resting.first for one in releases for resting in one.rests)
+        assert len(parts) + released == stream.out_messages, where
         again = [offset for first, to, _ in stream.returned or () for offset in range(first, to)]
         assert again == sorted(again), f"{where}: {again} will be given again out of order"
         parts += again
@@ -170,11 +172,14 @@ class Checks:
                 owed[entry.attachment.session] += 1
                 messages[entry.attachment] += entry.to - entry.first
                 body_bytes[entry.attachment] += entry.body_bytes
+        under_leases = {one.lease for stream in (*streams, *self._leaving) for one in stream.out if one.lease}
+        leases = Counter(lease.attachment.session for lease in under_leases)
         sessions = [*(client.session for client in node.clients.values()), node.shared]
         for session in {*sessions, *owed}:
             assert session.owed == owed[session], (
                 f"session {session.number} owes {owed[session]}, counts {session.owed}"
             )
+            assert session.leases.out == leases[session], f"session {session.number} miscounts its leases"
             for attachment in (*session.attachments.values(), *session.pullers.values()):
                 found = attachment.messages, attachment.body_bytes
                 assert found == (messages[attachment], body_bytes[attachment]), f"attachment counts {found}"
@@ -191,7 +196,9 @@ class Checks:
         attached = ATTACHMENT_BYTES * sum(len(session.by_queue) + len(session.pullers) for session in everyone)
         attached += ATTACHMENT_BYTES * sum(session.detached.noted for session in everyone)
         attached += ENDED_HANDLE_BYTES * sum(len(session.ended_handles) for session in everyone)
+        attached += RESET_BYTES * sum(session.resets.counted for session in everyone)
         attached += sum(FEED_BYTES + STREAM_BYTES * feed.streams_counted for feed in dispatcher.feeds.values())
+        attached += sum(feed.names_bytes for feed in dispatcher.feeds.values())
         streams = [stream for feed in dispatcher.feeds.values() for stream in feed.streams.values()]
         attached += RANGE_BYTES * sum(len(stream.done or ()) + len(stream.returned or ()) for stream in streams)
         attached += used_bytes(node.node.watching)

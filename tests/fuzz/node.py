@@ -43,7 +43,6 @@ from shoal_slice_node.core.rows.small_rows import HINT, RECLAIM_PRODUCER, RECLAI
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.tables import GROUP_TABLES, ROW_TABLES, Tables
 from shoal_slice_node.core.turns import Done, Source, Work, finish
-from shoal_slice_node.core.verbs.engine import Engine
 from tests.fuzz.deliveries import Slot
 from tests.fuzz.given import Given, Way
 from tests.fuzz.owed import Bounds
@@ -108,9 +107,11 @@ class Client:
 class Watched(PureNode):
     """Tells the models of each record before dispatch hears of it."""
 
-    def __init__(self, engine: Engine, slice_node: Node, moved: list[bytes], shares: DispatchShares) -> None:
+    def __init__(self, replica: Replica, slice_node: Node, shares: DispatchShares) -> None:
         self._slice = slice_node
-        super().__init__(engine, slice_node.epoch, slice_node.now_ms, moved, shares)
+        moved, passed_over = list(replica._advanced), replica._passed_over
+        super().__init__(replica._engine, slice_node.epoch, slice_node.now_ms, moved, shares, passed_over=passed_over)
+        self.key_walk.checkpoint_lsn = lambda: slice_node.base.lsn
 
     def _on_effects(self, effects: Effects) -> None:
         record = self.commit._entries[0][1]
@@ -153,7 +154,7 @@ class Node:
         self._replay(replica)
         memory = self.memory
         shares = DispatchShares(memory.deliveries, memory.attached, memory.owed)
-        self.node = Watched(replica._engine, self, list(replica._advanced), shares)
+        self.node = Watched(replica, self, shares)
         self.dispatcher = self.node.dispatcher
         self.node.watching.begin(self.epoch)
         self.shared = self.node.new_session(WINDOW_BYTES)

@@ -203,7 +203,10 @@ async def test_a_watch_that_is_not_read_ends_soon_where_others_wait_for_the_memo
         while (await told(read)).more:
             pass
         await until(stub, lambda: len(writes._writing) == 1 and share.used_bytes > 0)
-        share.hold(share.free_bytes - LARGE_ANSWER_BYTES + 1)  # Others hold so much that the watch keeps out a peek.
+        (write,) = writes._writing
+        assert share.used_bytes == write.held_bytes > sum(map(len, names)), "all parts that it is still told count"
+        held_bytes = share.free_bytes - LARGE_ANSWER_BYTES + 1
+        share.hold(held_bytes)  # Others hold so much that the watch keeps out a peek.
         peek = wire.Pull(queue=names[0].encode(), peek=True)
         await stub.Pull(wire.PullRequest(pull=peek), timeout=WATCH_WRITE_S / 2)
         error = await refusal(unread)
@@ -211,6 +214,11 @@ async def test_a_watch_that_is_not_read_ends_soon_where_others_wait_for_the_memo
         await session.change(drop(names[0]))
         assert not (await told(read)).more, "a watch that is read goes on"
         await until(stub, lambda: not writes._writing)
+        share.let_go(held_bytes)
+        unread = stub_of_slow.Watch(MEMBERS)
+        assert (await told(unread)).more
+        unread.cancel()
+        await until(stub, lambda: not share.used_bytes)
 
 
 def test_of_watches_that_are_not_read_those_of_the_largest_connection_end_first() -> None:

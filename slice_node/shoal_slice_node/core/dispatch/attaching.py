@@ -144,6 +144,7 @@ class Attaching:
     ) -> None:
         registry = self._registry
         freed_bytes = session.reuse_handle(handle)
+        registry.handles_over.note(session.detached)
         if freed_bytes:
             registry.let_go(session, freed_bytes)
         attachment = Attachment(session, feed, handle, window_messages, window_bytes, resets_before)
@@ -282,6 +283,7 @@ class Attaching:
             self._registry.shares.let_go(session, session.under_way_bytes)
             session.not_sent.forget_left_behind()
             session.detached.forget()
+            self._registry.handles_over.note(session.detached)
 
     def begin_record(self) -> None:
         """Begins a record: it may attach ATTACHED_AT_ONCE_MAX sessions at once, and forget a few streams."""

@@ -108,8 +108,10 @@ class Dispatcher:
         return self.attaching.attach(session, name, handle, window_messages, window_bytes)
 
     def detach(self, session: Session, handle: int) -> None:
-        """See Attaching.detach."""
+        """See Attaching.detach. Called where the client wants it."""
         self.attaching.detach(session, handle)
+        if not session.closed:
+            session.resets.detached(handle)
 
     def close(self, session: Session) -> None:
         """See Attaching.close."""
@@ -145,6 +147,7 @@ class Dispatcher:
         if session.leases:
             self.registry.leases.sends(session)
         taken = session.take(bytes_max, self.expiry_clock_ms)
+        self.registry.handles_over.note(session.detached)
         if taken.freed_bytes:
             self.registry.let_go(session, taken.freed_bytes)
         for key_id, gap in taken.told:
@@ -202,7 +205,7 @@ class Dispatcher:
     def divide_owed(self, sessions: Sequence[Session]) -> None:
         """Divides the share of what is owed anew. Must be called from time to time, with all sessions but those that
         `share_among_calls` has."""
-        self.shares.divide_owed(sessions, sum(session.owed for session in self._of_calls))
+        self.shares.divide_owed(sessions, self._of_calls)
         for session in sessions:
             self.registry.has_room_again(session)
         self.attaching.relieve()

@@ -53,6 +53,7 @@ class Pump:
             _Kind(attaching.dissolving, partial(attaching.dissolve_turn, ATTACHED_PER_STEP)),
             _Kind(attaching.arriving, partial(attaching.arrive_turn, ATTACHED_PER_STEP)),
             _Kind(registry.forgetting, self._forget_turn),
+            _Kind(registry.handles_over, registry.handles_over.turn),
             _Kind(registry.short, self._short_turn),
         )
         self._next_kind = 0

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from shoal_contract.options import DURABLE, QueueOptions
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.attachment import Attachment
+from shoal_slice_node.core.dispatch.detached_handles import Forgetting
 from shoal_slice_node.core.dispatch.exclusive import Exclusives
 from shoal_slice_node.core.dispatch.farewells import Farewells
-from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.feeds import Feed, long_bytes
 from shoal_slice_node.core.dispatch.leases import LeaseClock
 from shoal_slice_node.core.dispatch.leaving import Leaving
 from shoal_slice_node.core.dispatch.marks import Marks
@@ -48,7 +49,8 @@ _LOOKS_FOR_A_PARCEL = 8
 class Registry:
     """Keeps the registers. `dirty`: sessions with something to send. `ready`: feeds to read the log for, in turn.
     `roomy`: sessions that feeds found full and that now have room. `forgetting`: streams of forgotten feeds that are
-    still registered with their keys. `ending`: names of queues whose drop is being written, and by how many records."""
+    still registered with their keys. `handles_over`: what sessions may forget of handles. `ending`: names of queues
+    whose drop is being written, and by how many records."""
 
     def __init__(self, state: State, shares: DispatchShares) -> None:
         self.state = state
@@ -62,6 +64,7 @@ class Registry:
         self.ready: OrderedDict[Feed, None] = OrderedDict()
         self.roomy: OrderedDict[Session, None] = OrderedDict()
         self.forgetting: deque[dict[bytes, Stream]] = deque()
+        self.handles_over = Forgetting()
         self.recent = RecentChunks()
         self.opened = OpenedChunks()
         self.ending: Counter[bytes] = Counter()
@@ -175,7 +178,7 @@ class Registry:
         exclusive = None if options.exclusive == DURABLE.exclusive else self.exclusives.of(queue_id, options.exclusive)
         feed = self.feeds[queue_id] = Feed(queue_id, name, options, exclusive, self.shares.rests, self.range_room)
         feed.count_before(streams)
-        self.shares.attached.hold(FEED_BYTES + STREAM_BYTES * streams)
+        self.shares.attached.hold(FEED_BYTES + STREAM_BYTES * streams + feed.names_bytes)
         return feed
 
     def loaded(self, feed: Feed) -> None:
@@ -194,6 +197,7 @@ class Registry:
             stream.feed.count_before(stream.feed.to_load - 1)
         else:
             self.shares.attached.hold(STREAM_BYTES)
+        self.shares.attached.hold(long_bytes(stream.key))
         if not stream.end:
             self.by_key.setdefault(stream.key_id, {})[queue_id] = stream
             if self._presence is not None:
@@ -219,7 +223,7 @@ class Registry:
         had_out = self.forget_out(stream)
         self.stop_waking(stream)
         if feed.remove_stream(stream):
-            self.shares.attached.let_go(STREAM_BYTES)
+            self.shares.attached.let_go(STREAM_BYTES + long_bytes(stream.key))
         if had_out:  # Windows have opened, and no ack will say so.
             self.wake(feed)
 
@@ -236,7 +240,7 @@ class Registry:
         self.loaded(feed)
         self.short.forget(feed)
         streams = feed.end()
-        self.shares.attached.let_go(FEED_BYTES + STREAM_BYTES * len(streams))
+        self.shares.attached.let_go(FEED_BYTES + STREAM_BYTES * len(streams) + feed.names_bytes)
         if len(streams) <= min(64, at_once_max):
             cost = len(streams) + sum([stream.stretches for stream in streams.values()])
             if cost <= at_once_max:
@@ -247,13 +251,11 @@ class Registry:
         return 0
 
     def forget_stream(self, stream: Stream) -> None:
-        """Forgets a stream of a feed that ended. What is out is released now: callers count it."""
         self.releases.release(stream, stream.forget_out(), stream.take_rests())
         self.stop_waking(stream)
 
     def forget_out(self, stream: Stream) -> bool:
-        """Stops waiting for acks of a stream, and for the end of what rests. Returns False if nothing was out. What
-        was is released at once, or in turns if it is much."""
+        """Forgets what is out of a stream, and rests: at once, or in turns if it is much. Returns whether some was."""
         forgotten = stream.forget_out()
         self.releases.add(stream, forgotten, stream.take_rests())
         return bool(forgotten)

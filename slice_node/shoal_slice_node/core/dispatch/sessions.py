@@ -12,18 +12,18 @@ from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.dispatch.asked_attaches import AskedAttaches
 from shoal_slice_node.core.dispatch.detached_handles import DetachedHandles
 from shoal_slice_node.core.dispatch.ended_handles import EndedHandles
+from shoal_slice_node.core.dispatch.leases import SessionLeases
 from shoal_slice_node.core.dispatch.nacks_taken import NacksTaken
 from shoal_slice_node.core.dispatch.new_part import NewPart, part_of
 from shoal_slice_node.core.dispatch.not_sent import Found, NotSent
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot, Taken
 from shoal_slice_node.core.dispatch.resets import Resets
 from shoal_slice_node.core.dispatch.shares import Share
-from shoal_slice_node.core.limits import DETACHED_NOTED_MAX, OWED_OVER, OWED_PER_SESSION_MAX, SWEPT_HANDLES
+from shoal_slice_node.core.limits import DETACHED_LOOKS_PER_STEP, DETACHED_NOTED_MAX, OWED_OVER, OWED_PER_SESSION_MAX
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.attachment import Attachment
     from shoal_slice_node.core.dispatch.feeds import Feed
-    from shoal_slice_node.core.dispatch.leases import Lease
 
 
 class Session:
@@ -35,7 +35,7 @@ class Session:
     (streams.Out), over all queues. When it reaches `owed_max`, the session lags.
 
     `sent_to`: the number of the last parcel that the transport took; all with lower numbers have left, or are no more.
-    `leases`: of what was given under an ack timeout, those with parcels that wait, in the order of these parcels.
+    `leases`: of what was given under an ack timeout, or pulled.
 
     Invariants: each name in `by_queue` is that of an attachment, or is in `awaited`, under the same handle; a closed
     session has nothing in `waiting` and `turned_away`.
@@ -88,7 +88,7 @@ class Session:
         """Messages that the transport took and that are not counted yet, once for each queue."""
         self.closed = False
         self.ended_by: ShoalError | None = None
-        """Why the slice ends the session; its stream must be told."""
+        """Why the slice ends it; its stream must be told."""
         self.attachments: dict[int, Attachment] = {}
         self.by_queue: dict[bytes, int] = {}
         """The handle of each queue name, attached or awaited."""
@@ -106,10 +106,10 @@ class Session:
         self.waiting: dict[Slot, Parcel] = {}
         self.nacks_taken = NacksTaken()
         self.sent_to = 0
-        self.leases: OrderedDict[Lease, None] = OrderedDict()
+        self.leases = SessionLeases()
         self.not_sent = NotSent()
-        self.resets = Resets()
-        """Handles of queues that were dropped here: the client is told before it gets anything of their next life."""
+        self.resets = Resets(attached)
+        """Handles of dropped queues: the client is told before it gets anything of their next life."""
         self.new_parts: dict[int, NewPart] = {}
         """Maps a handle to its queue's part here, where no answer to an attach told it."""
         self.ended_handles = EndedHandles(owner, number, attached)
@@ -209,8 +209,8 @@ class Session:
         self.paused.clear()
         self.resumed.clear()
         self.ended_handles.clear()
-        self.closed = True
-        self.room_bytes = -1
+        self.resets.clear()
+        self.closed, self.room_bytes = True, -1
 
     # What it holds and owes.
 
@@ -308,7 +308,7 @@ class Session:
         leaving: list[Slot] = []  # To take the first out of a dict again and again would be quadratic.
         for slot, parcel in self.waiting.items():
             if any_detached:
-                if looked_at >= SWEPT_HANDLES:
+                if looked_at >= DETACHED_LOOKS_PER_STEP:
                     break
                 looked_at += 1 + len(parcel.handles)
                 freed_bytes += self.detached.take_out(slot[0], parcel)
@@ -373,22 +373,6 @@ class Session:
         if not parcel.handles:
             self._leaves(slot)
         return before - (parcel.cost_bytes if parcel.handles else 0)
-
-    def wait_to_be_sent(self, lease: Lease) -> None:
-        """Notes a lease with parcels that wait."""
-        self.leases[lease] = None
-
-    def stop_waiting(self, lease: Lease) -> None:
-        """Notes that a lease need not wait for its parcels any more."""
-        self.leases.pop(lease, None)
-
-    def next_sent_lease(self) -> Lease | None:
-        """Returns a lease whose parcels have all left, and forgets it; None: there is none."""
-        lease = next(iter(self.leases), None)
-        if lease is None or lease.parcel > self.sent_to:
-            return None
-        del self.leases[lease]
-        return lease
 
     def count_taken(self) -> int:
         """Returns the number of messages that the transport took since the last call, once for each queue."""

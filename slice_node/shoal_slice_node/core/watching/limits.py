@@ -95,6 +95,9 @@ PART_NAMES_BYTES_MAX: Final = 64 << 10
 PART_BYTES_MAX: Final = 80 << 10
 """A response's largest size, in bytes: this much of the room for answers is reserved for each that is being made."""
 
+PART_MEMBER_BYTES: Final = 32
+"""Memory of a member in a part of a snapshot that is not told yet, besides its bytes on the wire (measured)."""
+
 WATCH_BYTES: Final = 32_000
 """Memory of a watch: its call, which is most of it, its task, its place (measured: 60 on each of 60 connections)."""
 

@@ -165,6 +165,8 @@ class Watching:
         self._room.let_go(WATCH_BYTES)
         self._counts.end(watcher.connection, watched.key if isinstance(watched, WatchedPrefix) else None)
         del watched.watchers[watcher.number]
+        if isinstance(watched, WatchedKey):
+            watched.forget_snapshot()
         if not watched.watchers and self._is_registered(watched):
             self._idle[watched] = now_ms + REMEMBER_MS
             if len(self._idle) > REMEMBERED_MAX:
