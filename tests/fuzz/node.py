@@ -159,6 +159,7 @@ class Node:
         self.dispatcher = self.node.dispatcher
         self.node.watching.begin(self.epoch)
         self.shared = self.node.new_session(WINDOW_BYTES)
+        self.dispatcher.share_among_calls(self.shared)
         self._listen()
 
     def _replay(self, replica: Replica) -> None:

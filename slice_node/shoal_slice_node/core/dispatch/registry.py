@@ -76,8 +76,8 @@ class Registry:
         self.timeouts = Timeouts(self)
         self.exclusives = Exclusives()
         self.leaving = Leaving()
-        self.short = ShortFeeds(shares.attached)
         self.range_room = RangeRoom(shares.attached)
+        self.short = ShortFeeds(self.range_room)
         self.marks = Marks()
         self._parcels = 0
         state.interest.keys = self.by_key
