@@ -65,3 +65,21 @@ def test_a_lease_waits_for_its_last_parcel_though_some_of_it_joined_an_earlier_o
     late = core.session()
     core.attach(late, "timed")
     assert [key for key, _, _ in core.take(late)] == ["k0"], "it was not sent, and is not dead"
+
+
+def test_a_lease_of_which_nothing_is_out_any_more_keeps_no_stream() -> None:
+    """Of pulls that were acked the clock keeps leases of an hour, and these kept all done ranges of their bindings."""
+    core = NacksDriver()
+    core.change(declare("q"), bind("q", "k", "l"), publish("k", b"x"), publish("l", b"y"))
+    session = core.session()
+    assert len(core.pull(session, "q", 10, lease_ms=3_600_000)) == 2
+    (puller,) = session.pullers.values()
+    feed, clock = puller.feed, core.dispatcher.registry.leases
+    keys = list(feed.streams)
+    core.dispatcher.ack(puller, keys[0], 1, 2)
+    ((_, _, lease),) = clock._heap
+    assert len(lease.streams) == 2
+    core.dispatcher.ack(puller, keys[1], 1, 2)
+    core.flush()
+    core.pump()
+    assert not core.dispatcher.feeds and len(clock) == 1 and lease.streams == []

@@ -218,6 +218,7 @@ class Registry:
         self.stop_waking(stream)
         if feed.remove_stream(stream):
             self.shares.attached.let_go(STREAM_BYTES)
+        stream.forget_ranges()
         if had_out:  # Windows have opened, and no ack will say so.
             self.wake(feed)
 
@@ -247,6 +248,7 @@ class Registry:
     def forget_stream(self, stream: Stream) -> None:
         self.forget_out(stream)
         self.stop_waking(stream)
+        stream.forget_ranges()
 
     def forget_out(self, stream: Stream) -> bool:
         """Stops waiting for acks of a stream: sessions that owe less may have room for other feeds. Returns False if
