@@ -3,7 +3,8 @@ queues. The sessions that consume the queues with most of them end, whatever eac
 
 The ranges of a queue are shared among the sessions that consume it. For some queues no session can end: unary calls
 pulled from them, or nothing consumes them, and something rests. Together they weigh as one session. Of these the ones
-with the most ranges are given up, until a session has more than they: leases end, and delays.
+with the most ranges are given up, until a session has more than they: leases end, and delays. Where they have more than
+half of the share, they go down to that: leases and delays may last for long, and others find no room meanwhile.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.limits import RANGE_BYTES
+from shoal_slice_node.core.limits import RANGE_BYTES, RANGES_PART
 
 
 class Relief:
@@ -50,15 +51,18 @@ class Relief:
         self.looks.popleft()
 
     def _look(self) -> Generator[int, None, None]:
-        """Weighs sessions by the bytes of ranges, and ends those with the most: as many as it takes, besides what comes
-        back of sessions that have ended. Each of these has more than its part of what ranges may take. Yields costs."""
+        """Weighs sessions by the bytes of ranges, and ends those with the most: as many as it takes, besides those that
+        have ended already. Each has more than its equal part of what ranges may take. Yields costs."""
         room, found, share = self._room, _Found(), self._registry.shares.attached
         for feed in list(room.feeds):  # 8 ms where a million queues have ranges.
             yield 1 + found.weigh(feed)
         heaviest = found.heaviest()
         left_bytes = room.excess_bytes - found.going_bytes
-        while left_bytes > 0 and heaviest:
+        loose_max_bytes = share.limit_bytes // RANGES_PART
+        while heaviest:
             negative_bytes, number, session = heappop(heaviest)
+            if left_bytes <= 0 and (session is not None or -negative_bytes <= loose_max_bytes):
+                return
             if session is not None:
                 if session.ended_by is None and not session.closed:
                     self._end(session, no_room(share.limit_bytes, share.used_bytes))
