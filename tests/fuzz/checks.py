@@ -10,6 +10,7 @@ from collections import Counter
 
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.range_room import counted_as_pulled
 from shoal_slice_node.core.dispatch.served import silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
@@ -189,6 +190,9 @@ class Checks:
         streams = [stream for feed in dispatcher.feeds.values() for stream in feed.streams.values()]
         attached += RANGE_BYTES * sum(len(stream.done or ()) + len(stream.returned or ()) for stream in streams)
         attached += used_bytes(node.node.watching)
+        room, feeds = dispatcher.registry.range_room, [feed for feed in dispatcher.feeds.values() if feed.ranges]
+        assert room.feeds.keys() == set(feeds) and room._ranges == sum(feed.ranges for feed in feeds)
+        assert room.pulled_bytes == RANGE_BYTES * sum(map(counted_as_pulled, feeds)), "pulled ranges are miscounted"
         assert shares.attached.used_bytes == attached, f"attached: {shares.attached.used_bytes}, counted {attached}"
         spreads = dispatcher.growing.spreads.values()
         waiting = sum(len(grown.chunk) + GROWTH_BYTES for spread in spreads for grown in spread.chunks)

@@ -79,8 +79,8 @@ class Registry:
         self.timeouts = Timeouts(self)
         self.exclusives = Exclusives()
         self.leaving = Leaving()
-        self.short = ShortFeeds(shares.attached)
         self.range_room = RangeRoom(shares.attached)
+        self.short = ShortFeeds(self.range_room)
         self.marks = Marks()
         self._parcels = 0
         state.interest.keys = self.by_key
@@ -222,6 +222,7 @@ class Registry:
         self.stop_waking(stream)
         if feed.remove_stream(stream):
             self.shares.attached.let_go(STREAM_BYTES + long_bytes(stream.key))
+        stream.forget_ranges()
         if had_out:  # Windows have opened, and no ack will say so.
             self.wake(feed)
 
@@ -251,6 +252,7 @@ class Registry:
     def forget_stream(self, stream: Stream) -> None:
         self.forget_out(stream)
         self.stop_waking(stream)
+        stream.forget_ranges()
 
     def forget_out(self, stream: Stream) -> bool:
         """Stops waiting for acks of a stream: sessions that owe less may have room for other feeds. Returns False if
