@@ -10,6 +10,7 @@ from collections import Counter
 
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.range_room import counted_as_pulled
 from shoal_slice_node.core.dispatch.releases import _Release
 from shoal_slice_node.core.dispatch.served import silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -166,13 +167,13 @@ class Checks:
         owed: Counter[Session] = Counter()
         messages: Counter[Attachment] = Counter()
         body_bytes: Counter[Attachment] = Counter()
-        out = [stream.out for stream in (*streams, *self._leaving)]
-        for entries in (*out, *(one.taken for one in self._releases())):
+        out = [stream.out for stream in (*streams, *self._leaving)] + [one.taken for one in self._releases()]
+        for entries in out:
             for entry in entries:
                 owed[entry.attachment.session] += 1
                 messages[entry.attachment] += entry.to - entry.first
                 body_bytes[entry.attachment] += entry.body_bytes
-        under_leases = {one.lease for stream in (*streams, *self._leaving) for one in stream.out if one.lease}
+        under_leases = {entry.lease for entries in out for entry in entries if entry.lease}
         leases = Counter(lease.attachment.session for lease in under_leases)
         sessions = [*(client.session for client in node.clients.values()), node.shared]
         for session in {*sessions, *owed}:
@@ -202,6 +203,9 @@ class Checks:
         streams = [stream for feed in dispatcher.feeds.values() for stream in feed.streams.values()]
         attached += RANGE_BYTES * sum(len(stream.done or ()) + len(stream.returned or ()) for stream in streams)
         attached += used_bytes(node.node.watching)
+        room, feeds = dispatcher.registry.range_room, [feed for feed in dispatcher.feeds.values() if feed.ranges]
+        assert room.feeds.keys() == set(feeds) and room._ranges == sum(feed.ranges for feed in feeds)
+        assert room.pulled_bytes == RANGE_BYTES * sum(map(counted_as_pulled, feeds)), "pulled ranges are miscounted"
         assert shares.attached.used_bytes == attached, f"attached: {shares.attached.used_bytes}, counted {attached}"
         rests: Counter[Feed] = Counter()
         for stream in streams:

@@ -56,7 +56,9 @@ WINDOW_BYTES = 1 << 20
 def waiting_for(attachment: Attachment, key_id: bytes, first: int, to: int) -> set[int]:
     """The offsets of the parcels that wait for the attachment and have some of the offsets first <= o < to."""
     parcels = [parcel for slot, parcel in attachment.session.waiting.items() if slot[0] == key_id and parcel.is_owed]
-    some = [one for one in parcels if attachment.handle in one.handles and one.low < to and one.to > first]
+    handle, detached = attachment.handle or 0, attachment.session.detached
+    mine = [one for one in parcels if handle in one.handles and detached.owner(handle, one) is None]
+    some = [one for one in mine if one.low < to and one.to > first]
     return {offset for one in some for offset in range(one.low, one.to)}
 
 
@@ -158,6 +160,7 @@ class Node:
         self.dispatcher = self.node.dispatcher
         self.node.watching.begin(self.epoch)
         self.shared = self.node.new_session(WINDOW_BYTES)
+        self.dispatcher.share_among_calls(self.shared)
         self._listen()
 
     def _replay(self, replica: Replica) -> None:

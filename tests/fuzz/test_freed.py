@@ -22,7 +22,7 @@ from tests.fuzz.steps import crash
 from tests.fuzz.world import World
 
 FREED = (AckBatch, Attachment, Feed, Item, Lease, Parcel, Session, Stream)
-RUNS = 40
+RUNS = 60
 
 
 @pytest.mark.parametrize("first", range(0, RUNS, 10))

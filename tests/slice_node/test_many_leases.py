@@ -159,3 +159,21 @@ def test_a_lease_that_was_sent_begins_though_one_that_was_opened_before_it_waits
         core.dispatcher.sent(session, core.dispatcher.take(session, 1).cost_bytes)
     core.wait(100)
     assert list(session.leases._waiting) == [first], "the second has its time, as all of it was sent"
+
+
+def test_a_lease_of_which_nothing_is_out_any_more_keeps_no_stream() -> None:
+    """Of pulls that were acked the clock keeps leases of an hour, and these kept all done ranges of their bindings."""
+    core = NacksDriver()
+    core.change(declare("q"), bind("q", "k", "l"), publish("k", b"x"), publish("l", b"y"))
+    session = core.session()
+    assert len(core.pull(session, "q", 10, lease_ms=3_600_000)) == 2
+    (puller,) = session.pullers.values()
+    feed, clock = puller.feed, core.dispatcher.registry.leases
+    keys = list(feed.streams)
+    core.dispatcher.ack(puller, keys[0], 1, 2)
+    ((_, _, lease),) = clock._heap
+    assert len(list(lease.streams)) == 2
+    core.dispatcher.ack(puller, keys[1], 1, 2)
+    core.flush()
+    core.pump()
+    assert not core.dispatcher.feeds and len(clock) == 1 and not list(lease.streams)

@@ -94,6 +94,7 @@ class Watchman:
                 await asyncio.sleep(MEMORY_LOOK_MS / 1000)
                 self.guard_memory()
                 self.guard_answers()
+                self._dispatcher.relieve()  # It begins only: the look itself waits for records.
             await self._between_records.wait()  # No wait may follow: the next lines read tables and dispatch.
             self._tell(self._writers.end_stalled(self._dispatcher.shares.deliveries))
             self._dispatcher.divide_owed(list(self._writers.sessions.values()))

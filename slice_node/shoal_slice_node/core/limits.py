@@ -639,9 +639,18 @@ COUNTED_NAME_BYTES: Final = 36
 RANGE_BYTES: Final = 90
 """Memory of a done range of such a binding, or of a stretch of it that is to be given again (measured: 72 and 130)."""
 
+RANGES_PART: Final = 2
+"""Ranges may have half of the share of attached queues, whatever queues, bindings and sessions take of it: so what
+others attach ends no session. Ranges of queues that sessions only pull from have half of it at most, where each queue
+has more than HEAVY_RANGES: long leases would keep others from attaching theirs."""
+
 HEAVY_RANGES: Final = 700
-"""A queue with more ranges in memory, 63 KB, is one of those that make room where there is none, and may be pulled from
-while half of the memory of attached queues is free."""
+"""A queue with more ranges in memory, 63 KB, counts so. One with fewer may always be pulled from if it has room: a
+worker with a small queue does not wait for others' leases."""
+
+RELIEF_LOOKS_PER_STEP: Final = 1_000
+"""Queues with ranges, and their consumers, that are looked at in one step, to find the sessions with the most ranges:
+about 1 ms."""
 
 OWED_OVER: Final = 4
 """Acks that leave gaps may take a session above its bound. It ends, while the share of what is owed is full, only if it

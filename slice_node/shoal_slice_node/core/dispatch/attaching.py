@@ -11,13 +11,14 @@ from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from shoal_contract.errors import ShoalError, exhausted
-from shoal_slice_node.core.dispatch.attach_room import AttachRoom, no_room, overload
+from shoal_slice_node.core.dispatch.attach_room import AttachRoom, overload
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.ended_handles import EndedHandle
 from shoal_slice_node.core.dispatch.exclusive import Exclusive
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.loading import load_streams
 from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.relief import Relief
 from shoal_slice_node.core.dispatch.returning import Returning
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import (
@@ -50,6 +51,7 @@ class Attaching:
         registry.transients.tell(self.begin_record, self.created)
         self.loading: deque[tuple[Feed, Generator[int, None, None]]] = deque()
         self.returning = Returning(registry)
+        self.relief = Relief(registry, self.end, self._give_up_pull)
         self.closing: deque[Session] = deque()
         self.owing: deque[Session] = deque()
         self.dissolving: deque[tuple[Feed, Iterator[Attachment]]] = deque()
@@ -189,22 +191,18 @@ class Attaching:
             self._registry.loaded(feed)
         self._registry.wake(feed)
 
-    def relieve(self) -> None:
-        """Ends all that consume the queues with the most done ranges, if memory is used that is not there: acks in
-        changes made them, and others cannot attach theirs. It is enough to call this from time to time."""
-        registry = self._registry
-        share = registry.shares.attached
-        for feed in registry.range_room.heaviest():
-            self._give_up(feed, no_room(share.limit_bytes, share.used_bytes))
-            registry.forget_if_idle(feed)
-
     def _give_up(self, feed: Feed, error: ShoalError) -> None:
         """Ends all that consume a feed which has no room in memory. A pull under way ends by itself."""
         for attachment in list(feed.attachments.values()):
             assert attachment.handle is not None
             self.end_attachment(attachment.session, attachment.handle)
             self.end(attachment.session, error)
-        for attachment in [puller for puller in feed.pullers.values() if not puller.pulling]:
+        for attachment in list(feed.pullers.values()):
+            self._give_up_pull(attachment)
+
+    def _give_up_pull(self, attachment: Attachment) -> None:
+        """Takes back what a session pulled from a queue, unless a pull is under way."""
+        if not attachment.pulling:
             self._registry.forget_puller(attachment)
             self.returning.take_back(attachment)
 
@@ -269,6 +267,7 @@ class Attaching:
                 self._registry.leaving.session_ended(session)
                 self.owing.append(session)
                 self.owing_turn(1)
+                self.relief.begin()  # It may not be enough: others may have had the same queues.
                 return False
         return True
 

@@ -203,14 +203,19 @@ class Dispatcher:
                     self.attaching.created(name)
 
     def divide_owed(self, sessions: Sequence[Session]) -> None:
-        """Divides the share of what is owed anew. Must be called from time to time, with all sessions but those that
-        `share_among_calls` has."""
+        """Divides the share of what is owed anew. If it is overdrawn, the session that owes most ends, of those that
+        owe much too much. Must be called from time to time, with all sessions but those that `share_among_calls` has.
+        """
         self.shares.divide_owed(sessions, self._of_calls)
         for session in sessions:
             self.registry.has_room_again(session)
-        self.attaching.relieve()
         if self.shares.owed.free_bytes < 0:
             self._end_largest(sessions)
+
+    def relieve(self) -> None:
+        """Begins to end sessions that consume queues with many done ranges, if these take memory that is not there. See
+        Relief. Must be called from time to time."""
+        self.attaching.relief.begin()
 
     def _end_largest(self, sessions: Sequence[Session]) -> None:
         """Ends the session that owes most, of those that owe much more than they were given."""

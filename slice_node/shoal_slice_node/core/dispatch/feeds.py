@@ -7,6 +7,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.dispatch.exclusive import Exclusive
+from shoal_slice_node.core.dispatch.range_room import RangeRoom, counted_as_pulled
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Rests
 from shoal_slice_node.core.limits import COUNTED_NAME_BYTES, LIVE_LOOKS_MAX, RANGE_BYTES, STREAM_BYTES
@@ -14,7 +15,6 @@ from shoal_slice_node.core.limits import COUNTED_NAME_BYTES, LIVE_LOOKS_MAX, RAN
 if TYPE_CHECKING:
     from shoal_contract.options import QueueOptions
     from shoal_slice_node.core.dispatch.attachment import Attachment
-    from shoal_slice_node.core.dispatch.range_room import RangeRoom
 
 
 def long_bytes(name: bytes) -> int:
@@ -39,6 +39,7 @@ class Feed:
     __slots__ = (
         "_leaving",
         "_line",
+        "_pulled",
         "_resting",
         "_rests",
         "_room",
@@ -103,6 +104,8 @@ class Feed:
         """The number of done ranges, and of stretches to be given again, in all streams."""
         self.names_bytes = long_bytes(name)
         """What its name and those of its streams' keys take beyond what counts for each feed and stream."""
+        self._pulled = 0
+        """How many of its ranges `room` counts as those of a queue that sessions only pull from."""
         self._resting = 0
         """The number of stretches that rest, in all streams."""
         self._unapplied_acks = 0
@@ -127,11 +130,13 @@ class Feed:
 
     def add(self, attachment: Attachment) -> None:
         self.attachments[attachment.session.number] = attachment
+        self._count_pulled()
         self._choose_sole()
         self.line_up(attachment)
 
     def remove(self, attachment: Attachment) -> None:
         del self.attachments[attachment.session.number]
+        self._count_pulled()
         self._choose_sole()
         if attachment.end():
             self._line.remove(attachment)
@@ -142,9 +147,11 @@ class Feed:
 
     def add_puller(self, attachment: Attachment) -> None:
         self.pullers[attachment.session.number] = attachment
+        self._count_pulled()
 
     def remove_puller(self, attachment: Attachment) -> None:
         self.pullers.pop(attachment.session.number, None)
+        self._count_pulled()
 
     def begin_leave(self) -> None:
         """Notes that messages of attachments that left are being taken back; the feed stays until `end_leave`."""
@@ -178,12 +185,24 @@ class Feed:
     def count_ranges(self, more: int) -> None:
         """Notes that a stream has so many ranges more, or less if it is negative."""
         self.ranges += more
-        self._room.count(self, self.ranges - more)
+        self._room.count(self, more)
+        self._count_pulled()
+
+    def _count_pulled(self) -> None:
+        pulled = counted_as_pulled(self)
+        if pulled != self._pulled:
+            self._room.count_pulled(pulled - self._pulled)
+            self._pulled = pulled
 
     @property
     def ranges_outweigh_streams(self) -> bool:
         """Returns whether its ranges take more memory than its streams."""
         return RANGE_BYTES * self.ranges > STREAM_BYTES * self.streams_counted
+
+    @property
+    def ranges_expected(self) -> int:
+        """Returns how many ranges it has once it is loaded, if the other streams have as many."""
+        return self.ranges * self.streams_counted // max(1, len(self.streams))
 
     @property
     def is_short(self) -> bool:

@@ -24,8 +24,8 @@ _PARCEL = attrgetter("parcel")
 
 class Lease:
     """Holds what one pull took, or what an attachment of a queue with an ack timeout was given between two ticks.
-    `messages`: how many of them are still out; while there are any, its session counts it. `until_ms` 0: its time
-    begins with the next tick.
+    `messages`: how many of them are still out; while there are any, its session counts it, and `streams` has where
+    they came from. `until_ms` 0: its time begins with the next tick.
 
     `parcel`: the number of its last parcel; 0: all of it was sent. The time that counts begins when this parcel is
     sent. If it is not sent in as much time, what of the lease waits is taken back, and the time of the rest begins."""
@@ -75,10 +75,12 @@ class Lease:
         self.until_ms = now_ms + self.lease_ms
 
     def release(self, messages: int) -> None:
-        """Notes that so many of them are not out any more."""
+        """Notes that so many of them are not out any more. Once none is, the streams are not kept: they may have many
+        done ranges, and the clock knows the lease for as long as it would have run."""
         self.messages -= messages
         if not self.messages:
             self.attachment.session.leases.count_out(-1)
+            self._first = self._others = None
 
 
 class SessionLeases:

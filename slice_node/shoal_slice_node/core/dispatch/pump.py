@@ -24,6 +24,7 @@ from shoal_slice_node.core.limits import (
     PUMP_TURN_BYTES,
     PUMP_TURN_HANDLES,
     PUMP_TURN_ROWS,
+    RELIEF_LOOKS_PER_STEP,
 )
 
 
@@ -55,6 +56,7 @@ class Pump:
             _Kind(registry.forgetting, self._forget_turn),
             _Kind(registry.handles_over, registry.handles_over.turn),
             _Kind(registry.short, self._short_turn),
+            _Kind(attaching.relief.looks, partial(attaching.relief.turn, RELIEF_LOOKS_PER_STEP)),
         )
         self._next_kind = 0
 

@@ -81,8 +81,8 @@ class Registry:
         self.timeouts = Timeouts(self)
         self.exclusives = Exclusives()
         self.leaving = Leaving()
-        self.short = ShortFeeds(shares.attached)
         self.range_room = RangeRoom(shares.attached)
+        self.short = ShortFeeds(self.range_room)
         self.marks = Marks()
         self._parcels = 0
         state.interest.keys = self.by_key
@@ -220,12 +220,11 @@ class Registry:
 
     def remove_stream(self, stream: Stream) -> None:
         feed = stream.feed
-        had_out = self.forget_out(stream)
+        self.forget_out(stream)
         self.stop_waking(stream)
         if feed.remove_stream(stream):
             self.shares.attached.let_go(STREAM_BYTES + long_bytes(stream.key))
-        if had_out:  # Windows have opened, and no ack will say so.
-            self.wake(feed)
+        stream.forget_ranges()
 
     def forget_if_idle(self, feed: Feed) -> None:
         """Forgets a feed that is idle: idle queues have no presence in memory."""
@@ -253,12 +252,11 @@ class Registry:
     def forget_stream(self, stream: Stream) -> None:
         self.releases.release(stream, stream.forget_out(), stream.take_rests())
         self.stop_waking(stream)
+        stream.forget_ranges()
 
-    def forget_out(self, stream: Stream) -> bool:
-        """Forgets what is out of a stream, and rests: at once, or in turns if it is much. Returns whether some was."""
-        forgotten = stream.forget_out()
-        self.releases.add(stream, forgotten, stream.take_rests())
-        return bool(forgotten)
+    def forget_out(self, stream: Stream) -> None:
+        """Forgets what is out of a stream, and rests: at once, or in turns if it is much."""
+        self.releases.add(stream, stream.forget_out(), stream.take_rests())
 
     def end_pull_without_messages(self, attachment: Attachment) -> None:
         """Forgets an attachment that pulls, if it has nothing out any more."""

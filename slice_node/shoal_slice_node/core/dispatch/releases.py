@@ -58,6 +58,8 @@ class Releases:
         if stretches <= self._left:
             self._left -= stretches
             self._pulls.update((one, None) for one in self.release(stream, taken, rests) if one.handle is None)
+            if taken:  # Windows have opened, and no ack will say so.
+                self._registry.wake(stream.feed)
         elif self.waiting and self.waiting[-1].stream is stream:
             self.waiting[-1].taken.extend(taken)
             self.waiting[-1].rests.extend(rests)

@@ -144,6 +144,12 @@ class Returns:
                 _, _, stream, resting = heappop(heap)
                 self._end(stream, resting)
 
+    def end_delay(self, stream: Stream, resting: Resting) -> None:
+        """Gives again what rests only until its delay is over: as a new leader does, which knows of no delays."""
+        bound = stream.feed.max_deliveries
+        if not bound or (resting.counted and resting.times < bound):
+            self._end(stream, resting)
+
     def _leave_out_over(self) -> None:
         """Leaves out some of what rests no more, in bounded steps."""
         if not self._old and len(self._delayed) > self._rebuild_at:

@@ -32,7 +32,8 @@ class Session:
     `under_way_bytes`: memory of what waits here or at the transport. When it reaches `room_bytes`, nothing more is
     added: the session lags. `room_bytes` is `window_bytes`, or less while the process is short of memory (shares.py),
     and -1 once the session is closed. `owed`: the number of stretches of offsets that the session has and has not acked
-    (streams.Out), over all queues. When it reaches `owed_max`, the session lags.
+    (streams.Out), over all queues. When it reaches `owed_max`, the session lags. `owed_before`: what it owed when it
+    came to `owed_max`, which may sink as others come; 0: it is below.
 
     `sent_to`: the number of the last parcel that the transport took; all with lower numbers have left, or are no more.
     `leases`: of what was given under an ack timeout, or pulled.
@@ -196,7 +197,7 @@ class Session:
         return told
 
     def end_with(self, error: ShoalError) -> None:
-        self.ended_by = error
+        self.ended_by = error.with_traceback(None)  # Its frames have this session.
 
     def close(self) -> None:
         """Notes that the session has ended: it is given nothing more, and nothing waits for it. What waited counts

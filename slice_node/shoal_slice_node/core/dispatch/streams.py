@@ -374,6 +374,11 @@ class Stream:
         forgotten, self.out = self.out, []
         return forgotten
 
+    def forget_ranges(self) -> None:
+        """Forgets what is done: the stream has left its feed, and is not used any more. Delays and records that are on
+        their way may name it for long, and no memory is counted for that."""
+        self.returned = self.done = self._unflushed = None
+
     def take_all_back(self, attachments: Container[Attachment]) -> list[Out]:
         """Takes back all that these attachments have out. Returns it; the caller says what becomes of it."""
         back = [entry for entry in self.out if entry.attachment in attachments]
