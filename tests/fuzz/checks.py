@@ -11,6 +11,7 @@ from collections import Counter
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.range_room import counted_as_pulled
+from shoal_slice_node.core.dispatch.releases import _Release
 from shoal_slice_node.core.dispatch.served import silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
@@ -124,7 +125,10 @@ class Checks:
         assert parts == sorted(parts), where
         for resting in stream.resting or ():
             parts += range(resting.first, resting.to)
-        assert len(parts) == stream.out_messages, where
+        releases = [one for one in self._releases() if one.stream is stream]
+        released = sum(entry.to - entry.first for one in releases for entry in one.taken)
+        released += sum(resting.to - resting.first for one in releases for resting in one.rests)
+        assert len(parts) + released == stream.out_messages, where
         again = [offset for first, to, _ in stream.returned or () for offset in range(first, to)]
         assert again == sorted(again), f"{where}: {again} will be given again out of order"
         parts += again
@@ -137,6 +141,10 @@ class Checks:
         assert busy or not stream.finished or any(stream in left for _, left in flushing), f"{where}: over, and kept"
         watched = self._node.dispatcher.by_key.get(stream.key_id, {}).get(feed.queue_id) is stream
         assert watched == (stream.key in life.bound) == (not stream.end), where
+
+    def _releases(self) -> list[_Release]:
+        """Returns what records took out of streams and is not released yet."""
+        return list(self._node.dispatcher.registry.releases.waiting)
 
     def _without_feed(self) -> None:
         node = self._node
@@ -159,8 +167,9 @@ class Checks:
         owed: Counter[Session] = Counter()
         messages: Counter[Attachment] = Counter()
         body_bytes: Counter[Attachment] = Counter()
-        for stream in (*streams, *self._leaving):
-            for entry in stream.out:
+        out = [stream.out for stream in (*streams, *self._leaving)]
+        for entries in (*out, *(one.taken for one in self._releases())):
+            for entry in entries:
                 owed[entry.attachment.session] += 1
                 messages[entry.attachment] += entry.to - entry.first
                 body_bytes[entry.attachment] += entry.body_bytes
@@ -178,7 +187,11 @@ class Checks:
         for number, client in node.clients.items():
             waiting = sum(parcel.cost_bytes for parcel in client.session.waiting.values())
             assert client.session.under_way_bytes == waiting + client.writing, f"session {number} holds {waiting}"
-        under_way = [client.session.under_way_bytes for client in node.clients.values()]
+        ended = [*dispatcher.attaching.closing, *dispatcher.attaching.owing]
+        clients = [client.session for client in node.clients.values()]
+        under_way = [session.under_way_bytes for session in {*clients, *ended}]
+        for session in ended:
+            assert session.under_way_bytes >= session.not_sent._kept_bytes, f"session {session.number} keeps more"
         assert shares.deliveries.used_bytes == sum(under_way) and shares.holding == sum(map(bool, under_way))
         everyone = {*sessions, *dispatcher.attaching.closing}
         attached = ATTACHMENT_BYTES * sum(len(session.by_queue) + len(session.pullers) for session in everyone)
@@ -194,6 +207,12 @@ class Checks:
         assert room.feeds.keys() == set(feeds) and room._ranges == sum(feed.ranges for feed in feeds)
         assert room.pulled_bytes == RANGE_BYTES * sum(map(counted_as_pulled, feeds)), "pulled ranges are miscounted"
         assert shares.attached.used_bytes == attached, f"attached: {shares.attached.used_bytes}, counted {attached}"
+        rests: Counter[Feed] = Counter()
+        for stream in streams:
+            rests[stream.feed] += len(stream.resting or ())
+        for release in self._releases():
+            rests[release.stream.feed] += len(release.rests)
+        assert all(feed.resting == rests[feed] for feed in dispatcher.feeds.values()), "what rests is miscounted"
         spreads = dispatcher.growing.spreads.values()
         waiting = sum(len(grown.chunk) + GROWTH_BYTES for spread in spreads for grown in spread.chunks)
         assert dispatcher.growing._waiting_bytes == waiting, "chunks that wait for turns are miscounted"

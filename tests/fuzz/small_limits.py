@@ -77,6 +77,7 @@ SMALL: dict[str, tuple[int, ...]] = {
     "OPENED_CHUNKS_BYTES_MAX": (1,),
     "CUT_SHARE": (1, 2),
     "CUT_CHUNK_BYTES_MIN": (1,),
+    "RELEASED_AT_ONCE_MAX": (0, 1, 500),
     "ACKED_PER_STEP": (1, 2),
     "ACK_COST_PER_FLUSH": (1, 5),
     "ACK_COST_PER_RECORD": (1, 2),

@@ -524,6 +524,9 @@ millisecond at most; attaching a thousand queues takes forty."""
 PUMP_TURN_HANDLES: Final = 500
 """Streams reached, or taken back from, in one turn: under 1 ms."""
 
+RELEASED_AT_ONCE_MAX: Final = 500
+"""Stretches that the acks, purges and unbinds of one record release at once: under 1 ms; more are released in turns."""
+
 PUMP_TURN_BINDINGS: Final = 200
 """Bindings loaded, feeds served again or handles detached in one turn: under 1 ms."""
 

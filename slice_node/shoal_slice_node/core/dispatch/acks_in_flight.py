@@ -223,8 +223,7 @@ class AcksInFlight:
         if acked.to > stream.next:
             feed.set_lagging(stream)
         registry.returns.end_rests(stream, acked.first, acked.to)
-        for attachment in stream.acked_by_change(acked.first, acked.to):
-            registry.has_room_again(attachment.session)
+        registry.releases.add(stream, stream.acked_by_change(acked.first, acked.to), [])
         if stream.end and self._is_finished(stream):
             registry.remove_stream(stream)
 

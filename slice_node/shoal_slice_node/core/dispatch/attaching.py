@@ -41,9 +41,10 @@ class Begun(NamedTuple):
 
 
 class Attaching:
-    """Attaches and detaches. `loading`: feeds with streams to be made, in turn. `closing`: sessions that ended.
-    `dissolving`: feeds of dropped queues. `arriving`: names of queues that now have a part here and that sessions wait
-    for. `taken_over`: how often a session took an exclusive queue from another one."""
+    """Attaches and detaches. `loading`: feeds with streams to be made, in turn. `closing`: sessions that ended;
+    `owing`: those of which all queues are detached, while something that they have out comes back. `dissolving`: feeds
+    of dropped queues. `arriving`: names of queues that now have a part here and that sessions wait for. `taken_over`:
+    how often a session took an exclusive queue from another one."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -52,6 +53,7 @@ class Attaching:
         self.returning = Returning(registry)
         self.relief = Relief(registry, self.end, self._give_up_pull)
         self.closing: deque[Session] = deque()
+        self.owing: deque[Session] = deque()
         self.dissolving: deque[tuple[Feed, Iterator[Attachment]]] = deque()
         self.arriving: OrderedDict[bytes, None] = OrderedDict()
         self.taken_over = 0
@@ -231,10 +233,9 @@ class Attaching:
 
     def close(self, session: Session) -> None:
         """Ends a session's consumption: it is given nothing more. Requests of it that are still on their way here have
-        no effect."""
+        no effect. What waited for it counts until it is freed."""
         registry = self._registry
         session.close()
-        registry.shares.let_go(session, session.under_way_bytes)
         registry.dirty.pop(session.number, None)
         registry.roomy.pop(session, None)
         self.closing.append(session)
@@ -245,11 +246,17 @@ class Attaching:
             self.close_turn(INLINE_STREAMS_MAX // STREAMS_PER_HANDLE)
 
     def close_turn(self, handles_max: int) -> None:
-        """Detaches some of the queues of a session that ended."""
-        session = self.closing[0]
-        if session.list_left_behind(STREAMS_PER_HANDLE * handles_max):
-            return
-        for _ in range(handles_max):
+        """Detaches some of the queues of a session that ended. Sessions take turns: what waited for one is not kept
+        until a large one before it is done."""
+        session = self.closing.popleft()
+        if self._close_some(session, handles_max):
+            self.closing.append(session)
+
+    def _close_some(self, session: Session, handles_max: int) -> bool:
+        """Detaches some of its queues, once what was not sent is listed. Returns whether there is more to do."""
+        more = session.not_sent.list_left_behind(STREAMS_PER_HANDLE * handles_max)
+        self._registry.shares.let_go(session, session.not_sent.take_freed(session.under_way_bytes))
+        for _ in range(0 if more else handles_max):
             if session.by_queue:
                 self.detach(session, next(reversed(session.by_queue.values())))
             elif session.pullers:
@@ -257,12 +264,25 @@ class Attaching:
                 self._registry.forget_puller(attachment)
                 self.returning.take_back(attachment)
             else:
-                self.closing.popleft()
                 self._registry.leaving.session_ended(session)
-                session.detached.forget()
-                self._registry.handles_over.note(session.detached)
+                self.owing.append(session)
+                self.owing_turn(1)
                 self.relief.begin()  # It may not be enough: others may have had the same queues.
-                return
+                return False
+        return True
+
+    def owing_turn(self, sessions_max: int) -> None:
+        """Lets go of what some of these sessions left behind, the last first: of those that have nothing out any more,
+        and of all if nothing is being taken back, as only that asks for it."""
+        for _ in range(min(sessions_max, len(self.owing))):
+            session = self.owing.pop()
+            if session.owed and self.returning.walks:
+                self.owing.appendleft(session)
+                continue
+            self._registry.shares.let_go(session, session.under_way_bytes)
+            session.not_sent.forget_left_behind()
+            session.detached.forget()
+            self._registry.handles_over.note(session.detached)
 
     def begin_record(self) -> None:
         """Begins a record: it may attach ATTACHED_AT_ONCE_MAX sessions at once, and forget a few streams."""

@@ -314,7 +314,7 @@ class Feed:
 
     def line_up(self, attachment: Attachment) -> None:
         """Puts an attachment in line, if it is not there: it may have room again."""
-        if attachment.join_line():
+        if not self.gone and attachment.join_line():
             self._line.append(attachment)
 
     def pick(self, more: int = 0, more_bytes: int = 0) -> Attachment | None:

@@ -23,6 +23,7 @@ from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.presence import Presence
 from shoal_slice_node.core.dispatch.range_room import RangeRoom
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, OpenedChunks, RecentChunks
+from shoal_slice_node.core.dispatch.releases import Releases
 from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
@@ -76,6 +77,7 @@ class Registry:
         self.farewells = Farewells(state, self.is_consumed)
         self.leases = LeaseClock()
         self.returns = Returns(state, self)
+        self.releases = Releases(self)
         self.timeouts = Timeouts(self)
         self.exclusives = Exclusives()
         self.leaving = Leaving()
@@ -250,16 +252,14 @@ class Registry:
         return 0
 
     def forget_stream(self, stream: Stream) -> None:
-        self.forget_out(stream)
+        self.releases.release(stream, stream.forget_out(), stream.take_rests())
         self.stop_waking(stream)
         stream.forget_ranges()
 
     def forget_out(self, stream: Stream) -> bool:
-        """Stops waiting for acks of a stream: sessions that owe less may have room for other feeds. Returns False if
-        nothing was out."""
+        """Forgets what is out of a stream, and rests: at once, or in turns if it is much. Returns whether some was."""
         forgotten = stream.forget_out()
-        for entry in forgotten:
-            self.has_room_again(entry.attachment.session)
+        self.releases.add(stream, forgotten, stream.take_rests())
         return bool(forgotten)
 
     def end_pull_without_messages(self, attachment: Attachment) -> None:

@@ -32,8 +32,8 @@ class Session:
     `under_way_bytes`: memory of what waits here or at the transport. When it reaches `room_bytes`, nothing more is
     added: the session lags. `room_bytes` is `window_bytes`, or less while the process is short of memory (shares.py),
     and -1 once the session is closed. `owed`: the number of stretches of offsets that the session has and has not acked
-    (streams.Out), over all queues. When it reaches `owed_max`, the session lags. `owed_before`: what it owed when it came
-    to `owed_max`, which may sink as others come; 0: it is below.
+    (streams.Out), over all queues. When it reaches `owed_max`, the session lags. `owed_before`: what it owed when it
+    came to `owed_max`, which may sink as others come; 0: it is below.
 
     `sent_to`: the number of the last parcel that the transport took; all with lower numbers have left, or are no more.
     `leases`: of what was given under an ack timeout, or pulled.
@@ -43,7 +43,6 @@ class Session:
     """
 
     __slots__ = (
-        "_not_sent",
         "_taken",
         "asked",
         "attachments",
@@ -57,6 +56,7 @@ class Session:
         "leases",
         "nacks_taken",
         "new_parts",
+        "not_sent",
         "number",
         "owed",
         "owed_before",
@@ -108,7 +108,7 @@ class Session:
         self.nacks_taken = NacksTaken()
         self.sent_to = 0
         self.leases = SessionLeases()
-        self._not_sent = NotSent()
+        self.not_sent = NotSent()
         self.resets = Resets(attached)
         """Handles of dropped queues: the client is told before it gets anything of their next life."""
         self.new_parts: dict[int, NewPart] = {}
@@ -200,9 +200,9 @@ class Session:
         self.ended_by = error.with_traceback(None)  # Its frames have this session.
 
     def close(self) -> None:
-        """Notes that the session has ended: it is given nothing more, and nothing waits for it. `list_left_behind`
-        must be called before what it has out is given back."""
-        self._not_sent.close(self.waiting)
+        """Notes that the session has ended: it is given nothing more, and nothing waits for it. What waited counts
+        until it is freed; `NotSent.list_left_behind` must be called before what it has out is given back."""
+        self.not_sent.close(self.waiting)
         self.detached.close()
         self.waiting = {}
         self.leases.clear()
@@ -338,7 +338,7 @@ class Session:
 
     def _leaves(self, slot: Slot) -> None:
         del self.waiting[slot]
-        self._not_sent.leaves(slot, not self.waiting)
+        self.not_sent.leaves(slot, not self.waiting)
 
     # What was not sent.
 
@@ -346,30 +346,26 @@ class Session:
         """Returns the parcels for this handle that the transport did not take, of a key's offsets first <= o < to, by
         their first offsets; and how many were looked at."""
         if self.closed:
-            self.list_left_behind(self._not_sent.waited)
+            self.not_sent.list_left_behind(self.not_sent.waited)
         else:
-            self._not_sent.list_new(self.waiting)
-        found, looked_at = self._not_sent.between(key_id, first, to)
+            self.not_sent.list_new(self.waiting)
+        found, looked_at = self.not_sent.between(key_id, first, to)
         return [one for one in found if one[1].brings_to(handle)], looked_at
 
     def count_not_sent(self) -> int:
         """Returns how many parcels wait, or waited when the session closed."""
-        return self._not_sent.waited or len(self.waiting)
+        return self.not_sent.waited or len(self.waiting)
 
     @property
     def not_listed(self) -> int:
         """Returns how many of those that waited then are not listed yet."""
-        return self._not_sent.not_listed
+        return self.not_sent.not_listed
 
     def list_not_sent(self, parcels_max: int) -> bool:
         """Lists some of what waits, or waited when the session closed. Returns False if `unsent` lists little then."""
         if self.closed:
-            return self.list_left_behind(parcels_max)
-        return self._not_sent.list_some(self.waiting, parcels_max)
-
-    def list_left_behind(self, parcels_max: int) -> bool:
-        """See NotSent.list_left_behind."""
-        return self._not_sent.list_left_behind(parcels_max)
+            return self.not_sent.list_left_behind(parcels_max)
+        return self.not_sent.list_some(self.waiting, parcels_max)
 
     def withdraw(self, slot: Slot, parcel: Parcel, handle: int) -> int:
         """Takes a handle out of a parcel that waits. Returns the bytes freed."""
