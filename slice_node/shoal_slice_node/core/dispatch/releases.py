@@ -28,6 +28,11 @@ class _Release(NamedTuple):
     taken: list[Out]
     rests: list[Resting]
 
+    def add(self, taken: list[Out], rests: list[Resting]) -> None:
+        """Lets more of the stream wait."""
+        self.taken.extend(taken)
+        self.rests.extend(rests)
+
 
 class Releases:
     """Releases stretches. `waiting`: those that wait for turns."""
@@ -61,8 +66,7 @@ class Releases:
             if taken:  # Windows have opened, and no ack will say so.
                 self._registry.wake(stream.feed)
         elif self.waiting and self.waiting[-1].stream is stream:
-            self.waiting[-1].taken.extend(taken)
-            self.waiting[-1].rests.extend(rests)
+            self.waiting[-1].add(taken, rests)
         else:
             self.waiting.append(_Release(stream, taken, rests))
 
