@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.dispatch import attach_room, attaching
+from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.pulling import PullTerms
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
@@ -256,6 +260,27 @@ def test_a_queue_with_many_ranges_that_a_session_has_attached_is_pulled_from() -
     core.restart(DispatchShares(attached_bytes=int(1.5 * RANGES * RANGE_BYTES)))
     core.attach(core.session(), "a", 1, 1)
     assert pull(core, "a") and core.dispatcher.registry.range_room.pulled_bytes == 0
+
+
+@pytest.mark.parametrize("inline", [1, INLINE_STREAMS_MAX])
+def test_a_pull_that_is_refused_is_freed_without_the_collector(inline: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (attach_room, attaching):
+        monkeypatch.setattr(module, "INLINE_STREAMS_MAX", inline)
+    core = with_ranges(["a"], ["k", "l"])
+    core.restart(DispatchShares(attached_bytes=RANGES * RANGE_BYTES))
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(3):
+            try:
+                pull(core, "a")
+            except ResourceExhausted as error:
+                assert "memory of" in error.message
+            else:
+                pytest.fail("it was not refused")
+        assert not [one for one in gc.get_objects() if isinstance(one, ResourceExhausted | Attachment)]
+    finally:
+        gc.enable()
 
 
 def test_what_others_attached_refuses_no_pull_from_a_queue_with_many_ranges() -> None:

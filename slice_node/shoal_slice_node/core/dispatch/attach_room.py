@@ -113,7 +113,9 @@ def overload(registry: Registry, feed: Feed) -> ResourceExhausted | None:
         return None
     if registry.range_room.is_short:
         return no_room(share.limit_bytes, share.used_bytes)
-    return _too_many_pulled(registry, feed, feed.ranges) if counted_as_pulled(feed) else None
+    limit_bytes, used_bytes = _part_of_pulled(registry, feed, feed.ranges)
+    is_too_much = counted_as_pulled(feed) and used_bytes > limit_bytes
+    return _no_room_to_pull(limit_bytes, used_bytes) if is_too_much else None
 
 
 def may_be_refused(registry: Registry, feed: Feed) -> bool:
@@ -121,7 +123,8 @@ def may_be_refused(registry: Registry, feed: Feed) -> bool:
     if feed.ranges_outweigh_streams:
         return True
     ranges = 0 if feed.attachments else feed.ranges_expected
-    return ranges > HEAVY_RANGES and _too_many_pulled(registry, feed, ranges) is not None
+    limit_bytes, used_bytes = _part_of_pulled(registry, feed, ranges)
+    return ranges > HEAVY_RANGES and used_bytes > limit_bytes
 
 
 def check_ranges_pulled(registry: Registry, feed: Feed) -> None:
@@ -133,18 +136,19 @@ def check_ranges_pulled(registry: Registry, feed: Feed) -> None:
     share = registry.shares.attached
     if registry.range_room.is_short:
         raise no_room(share.limit_bytes, share.used_bytes)
-    error = _too_many_pulled(registry, feed, feed.ranges)
-    if error is not None:
-        raise error
+    limit_bytes, used_bytes = _part_of_pulled(registry, feed, feed.ranges)
+    if used_bytes > limit_bytes:
+        raise _no_room_to_pull(limit_bytes, used_bytes)
 
 
-def _too_many_pulled(registry: Registry, feed: Feed, ranges: int) -> ResourceExhausted | None:
-    """Returns the error where done ranges of queues that sessions only pull from have no room, if the feed has
-    `ranges`; None: they have."""
+def _part_of_pulled(registry: Registry, feed: Feed, ranges: int) -> tuple[int, int]:
+    """Returns the bytes that ranges of queues only pulled from may take, and what they take if the feed has so many."""
+    more = ranges - counted_as_pulled(feed)
     limit_bytes = registry.shares.attached.limit_bytes // RANGES_PART
-    used_bytes = registry.range_room.pulled_bytes + RANGE_BYTES * (ranges - counted_as_pulled(feed))
-    if used_bytes <= limit_bytes:
-        return None
+    return limit_bytes, registry.range_room.pulled_bytes + RANGE_BYTES * more
+
+
+def _no_room_to_pull(limit_bytes: int, used_bytes: int) -> ResourceExhausted:
     return exhausted("memory of done ranges of queues that are only pulled from, bytes", limit_bytes, used_bytes)
 
 

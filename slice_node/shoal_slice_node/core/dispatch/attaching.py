@@ -365,7 +365,7 @@ class Attaching:
 
     def end(self, session: Session, error: ShoalError) -> None:
         """Ends a session, because it lost something that it is not told of in another way."""
-        session.end_with(error)
+        session.end_with(error.with_traceback(None))  # The frames have the session, which has the error: a circle.
         self._registry.dirty[session.number] = session
 
 

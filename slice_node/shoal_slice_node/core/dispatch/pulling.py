@@ -111,7 +111,10 @@ class Puller:
         else:
             answer.made(left)
         if error is not None:
-            raise error
+            try:
+                raise error
+            finally:
+                error = None  # Its traceback has this frame: a circle, which would stay.
         return parcels
 
     def _left(self, attachment: Attachment, given: Given, gaps: Sequence[tuple[bytes, int, int]]) -> None:
