@@ -185,6 +185,7 @@ class Checks:
         attached += ENDED_HANDLE_BYTES * sum(len(session.ended_handles) for session in everyone)
         attached += RESET_BYTES * sum(session.resets.counted for session in everyone)
         attached += sum(FEED_BYTES + STREAM_BYTES * feed.streams_counted for feed in dispatcher.feeds.values())
+        attached += sum(feed.names_bytes for feed in dispatcher.feeds.values())
         streams = [stream for feed in dispatcher.feeds.values() for stream in feed.streams.values()]
         attached += RANGE_BYTES * sum(len(stream.done or ()) + len(stream.returned or ()) for stream in streams)
         attached += used_bytes(node.node.watching)

@@ -614,7 +614,9 @@ the first ones takes up to 0.2 ms for each list, in a queue with 200,000 binding
 FEED_BYTES: Final = 1_100
 ATTACHMENT_BYTES: Final = 700
 STREAM_BYTES: Final = 450
-"""Memory of a consumed queue, of a session's part in it, and of one of its bindings (measured: 36-byte names)."""
+COUNTED_NAME_BYTES: Final = 36
+"""Memory of a consumed queue, of a session's part in it, and of one of its bindings, with names of up to so many bytes
+(measured). What a queue's or key's name has more counts besides."""
 
 RANGE_BYTES: Final = 90
 """Memory of a done range of such a binding, or of a stretch of it that is to be given again (measured: 72 and 130)."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from shoal_contract.errors import Conflict, ResourceExhausted, exhausted
 from shoal_contract.names import show
 from shoal_slice_node.core.dispatch.attachment import Attachment
-from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.feeds import Feed, long_bytes
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import (
@@ -21,7 +21,7 @@ from shoal_slice_node.core.limits import (
     SMALL_PULLS_PART,
     STREAM_BYTES,
 )
-from shoal_slice_node.core.rows.queue_row import streams_of
+from shoal_slice_node.core.rows.queue_row import name_of, streams_of
 
 
 class AttachRoom:
@@ -69,7 +69,8 @@ class AttachRoom:
         if attachment is not None and self._goes_with(attachment):
             feed = attachment.feed
             self._forgotten.add(feed.queue_id)
-            self._used_bytes -= FEED_BYTES + STREAM_BYTES * feed.streams_counted + RANGE_BYTES * feed.ranges
+            streams_bytes = STREAM_BYTES * feed.streams_counted + RANGE_BYTES * feed.ranges
+            self._used_bytes -= FEED_BYTES + streams_bytes + feed.names_bytes
 
     def _goes_with(self, attachment: Attachment) -> bool:
         """Returns whether the attachment's feed is forgotten as soon as the attachment is detached."""
@@ -91,9 +92,10 @@ class AttachRoom:
 
 
 def _feed_bytes(registry: Registry, queue_id: bytes | None) -> int:
-    """Returns what a queue takes that is not in memory yet, as its row says. None: it has no part here."""
+    """Returns what a queue takes that is not in memory yet, as its row says; that tells no names of keys. None: it has
+    no part here."""
     row = None if queue_id is None else registry.state.tables.queue.get(queue_id)
-    return FEED_BYTES + STREAM_BYTES * (0 if row is None else streams_of(row))
+    return FEED_BYTES if row is None else FEED_BYTES + STREAM_BYTES * streams_of(row) + long_bytes(name_of(row))
 
 
 def no_room(limit_bytes: int, used_bytes: int) -> ResourceExhausted:

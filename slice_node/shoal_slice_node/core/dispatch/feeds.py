@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING
 from shoal_slice_node.core.dispatch.exclusive import Exclusive
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Rests
-from shoal_slice_node.core.limits import LIVE_LOOKS_MAX, RANGE_BYTES, STREAM_BYTES
+from shoal_slice_node.core.limits import COUNTED_NAME_BYTES, LIVE_LOOKS_MAX, RANGE_BYTES, STREAM_BYTES
 
 if TYPE_CHECKING:
     from shoal_contract.options import QueueOptions
     from shoal_slice_node.core.dispatch.attachment import Attachment
     from shoal_slice_node.core.dispatch.range_room import RangeRoom
+
+
+def long_bytes(name: bytes) -> int:
+    """Returns what a name takes beyond what counts for each queue and binding."""
+    return max(0, len(name) - COUNTED_NAME_BYTES)
 
 
 class Feed:
@@ -48,6 +53,7 @@ class Feed:
         "loading",
         "max_deliveries",
         "name",
+        "names_bytes",
         "passed_over",
         "pullers",
         "queue_id",
@@ -95,6 +101,8 @@ class Feed:
         self._room = room
         self.ranges = 0
         """The number of done ranges, and of stretches to be given again, in all streams."""
+        self.names_bytes = long_bytes(name)
+        """What its name and those of its streams' keys take beyond what counts for each feed and stream."""
         self._resting = 0
         """The number of stretches that rest, in all streams."""
         self._unapplied_acks = 0
@@ -164,6 +172,7 @@ class Feed:
 
     def add_stream(self, stream: Stream) -> None:
         self.streams[stream.key_id] = stream
+        self.names_bytes += long_bytes(stream.key)
         stream.begin_count()
 
     def count_ranges(self, more: int) -> None:
@@ -195,7 +204,10 @@ class Feed:
         """Forgets a stream. Returns False if the feed does not have it."""
         self.forget_work(stream)
         stream.end_count()
-        return self.streams.pop(stream.key_id, None) is not None
+        if self.streams.pop(stream.key_id, None) is None:
+            return False
+        self.names_bytes -= long_bytes(stream.key)
+        return True
 
     def forget_work(self, stream: Stream) -> None:
         """Notes that nothing of the stream is to be read, given again, or journaled."""

@@ -14,7 +14,7 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.exclusive import Exclusives
 from shoal_slice_node.core.dispatch.farewells import Farewells
-from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.feeds import Feed, long_bytes
 from shoal_slice_node.core.dispatch.leases import LeaseClock
 from shoal_slice_node.core.dispatch.leaving import Leaving
 from shoal_slice_node.core.dispatch.marks import Marks
@@ -173,7 +173,7 @@ class Registry:
         exclusive = None if options.exclusive == DURABLE.exclusive else self.exclusives.of(queue_id, options.exclusive)
         feed = self.feeds[queue_id] = Feed(queue_id, name, options, exclusive, self.shares.rests, self.range_room)
         feed.count_before(streams)
-        self.shares.attached.hold(FEED_BYTES + STREAM_BYTES * streams)
+        self.shares.attached.hold(FEED_BYTES + STREAM_BYTES * streams + feed.names_bytes)
         return feed
 
     def loaded(self, feed: Feed) -> None:
@@ -192,6 +192,7 @@ class Registry:
             stream.feed.count_before(stream.feed.to_load - 1)
         else:
             self.shares.attached.hold(STREAM_BYTES)
+        self.shares.attached.hold(long_bytes(stream.key))
         if not stream.end:
             self.by_key.setdefault(stream.key_id, {})[queue_id] = stream
             if self._presence is not None:
@@ -217,7 +218,7 @@ class Registry:
         had_out = self.forget_out(stream)
         self.stop_waking(stream)
         if feed.remove_stream(stream):
-            self.shares.attached.let_go(STREAM_BYTES)
+            self.shares.attached.let_go(STREAM_BYTES + long_bytes(stream.key))
         if had_out:  # Windows have opened, and no ack will say so.
             self.wake(feed)
 
@@ -234,7 +235,7 @@ class Registry:
         self.loaded(feed)
         self.short.forget(feed)
         streams = feed.end()
-        self.shares.attached.let_go(FEED_BYTES + STREAM_BYTES * len(streams))
+        self.shares.attached.let_go(FEED_BYTES + STREAM_BYTES * len(streams) + feed.names_bytes)
         if len(streams) <= min(64, at_once_max):
             cost = len(streams) + sum([stream.stretches for stream in streams.values()])
             if cost <= at_once_max:
