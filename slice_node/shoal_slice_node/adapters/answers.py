@@ -17,6 +17,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.answer_room import AnswerRoom, Reservation
 from shoal_slice_node.adapters.limits import (
     ANSWER_BYTES,
+    ANSWER_HEAD_BYTES_MAX,
     ANSWERS_HELD_FLOOR_BYTES,
     ANSWERS_PENDING_MAX,
     RESERVED_ANSWER_BYTES,
@@ -25,7 +26,6 @@ from shoal_slice_node.adapters.limits import (
 _TAG: Final = wire.SessionResponse.DESCRIPTOR.fields_by_name["answers"].number << 3 | 2
 _HEADS: Final = [bytes((_TAG, size_bytes)) for size_bytes in range(0x80)]
 """What stands before an answer in a response: the field's tag, and the answer's size as a varint."""
-_HEAD_BYTES_MAX: Final = 8
 
 
 def _head(size_bytes: int) -> bytes:
@@ -150,7 +150,7 @@ class Answers:
         waiting, begun_bytes = self._waiting, room_bytes
         if not waiting:
             return room_bytes
-        while waiting and (room_bytes == begun_bytes or len(waiting[0][0]) + _HEAD_BYTES_MAX <= room_bytes):
+        while waiting and (room_bytes == begun_bytes or len(waiting[0][0]) + ANSWER_HEAD_BYTES_MAX <= room_bytes):
             data, weight, reserved, on_left = waiting.popleft()
             size_bytes = len(data)
             self._owed -= weight
@@ -158,7 +158,7 @@ class Answers:
                 self._written_bytes += size_bytes + ANSWER_BYTES
             else:
                 self._written.append(reserved)
-            room_bytes -= size_bytes + _HEAD_BYTES_MAX
+            room_bytes -= size_bytes + ANSWER_HEAD_BYTES_MAX
             response.append(_head(size_bytes))
             response.append(data)
             if on_left is not None:

@@ -284,6 +284,9 @@ ANSWER_BYTES: Final = 150
 RESERVED_ANSWER_BYTES: Final = 500
 """Memory of an answer that waits, besides its bytes, and of one for which room was reserved (measured: 130 and 450)."""
 
+ANSWER_HEAD_BYTES_MAX: Final = 8
+"""What stands before an answer in a response, at most, in bytes: the tag of its field and its size."""
+
 ANSWERS_HELD_FLOOR_BYTES: Final = 64 << 10
 """Bytes of answers that a session may leave unread even when the answers' share is full. Below this the session is
 read."""

@@ -170,7 +170,10 @@ class SessionWork:
         room = self._answers.take(parts, RESPONSE_BYTES_MAX)
         if not session.to_send:
             return b"".join(parts), 0
-        response, cost_bytes = self._told() if session.tells else wire.SessionResponse(), 0
+        response = wire.SessionResponse()
+        cost_bytes = 0
+        if session.tells:
+            response.MergeFrom(self._told())
         if session.waiting and not session.tells and room >= RESPONSE_BYTES_MAX // 2:
             taken = self._broker.dispatcher.take(session, min(room, DELIVERIES_PER_WRITE_BYTES))
             cost_bytes = taken.cost_bytes
