@@ -13,6 +13,7 @@ from typing import NamedTuple
 from shoal_contract.errors import ShoalError, exhausted
 from shoal_slice_node.core.dispatch.attach_room import AttachRoom, overload
 from shoal_slice_node.core.dispatch.attachment import Attachment
+from shoal_slice_node.core.dispatch.detached_handles import Forgetting
 from shoal_slice_node.core.dispatch.ended_handles import EndedHandle
 from shoal_slice_node.core.dispatch.exclusive import Exclusive
 from shoal_slice_node.core.dispatch.feeds import Feed
@@ -43,8 +44,8 @@ class Begun(NamedTuple):
 class Attaching:
     """Attaches and detaches. `loading`: feeds with streams to be made, in turn. `closing`: sessions that ended;
     `owing`: those of which all queues are detached, while something that they have out comes back. `dissolving`: feeds
-    of dropped queues. `arriving`: names of queues that now have a part here and that sessions wait for. `taken_over`:
-    how often a session took an exclusive queue from another one."""
+    of dropped queues. `handles_over`: what sessions may forget of handles. `arriving`: names of queues that now have a
+    part here and that sessions wait for. `taken_over`: how often a session took an exclusive queue from another one."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
@@ -53,6 +54,7 @@ class Attaching:
         self.returning = Returning(registry)
         self.relief = Relief(registry, self.end, self._give_up_pull)
         self.closing: deque[Session] = deque()
+        self.handles_over = Forgetting()
         self.owing: deque[Session] = deque()
         self.dissolving: deque[tuple[Feed, Iterator[Attachment]]] = deque()
         self.arriving: OrderedDict[bytes, None] = OrderedDict()
@@ -146,7 +148,7 @@ class Attaching:
     ) -> None:
         registry = self._registry
         freed_bytes = session.reuse_handle(handle)
-        registry.handles_over.note(session.detached)
+        self.handles_over.note(session.detached)
         if freed_bytes:
             registry.let_go(session, freed_bytes)
         attachment = Attachment(session, feed, handle, window_messages, window_bytes, resets_before)
@@ -282,7 +284,7 @@ class Attaching:
             self._registry.shares.let_go(session, session.under_way_bytes)
             session.not_sent.forget_left_behind()
             session.detached.forget()
-            self._registry.handles_over.note(session.detached)
+            self.handles_over.note(session.detached)
 
     def begin_record(self) -> None:
         """Begins a record: it may attach ATTACHED_AT_ONCE_MAX sessions at once, and forget a few streams."""

@@ -147,7 +147,7 @@ class Dispatcher:
         if session.leases:
             self.registry.leases.sends(session)
         taken = session.take(bytes_max, self.expiry_clock_ms)
-        self.registry.handles_over.note(session.detached)
+        self.attaching.handles_over.note(session.detached)
         if taken.freed_bytes:
             self.registry.let_go(session, taken.freed_bytes)
         for key_id, gap in taken.told:

@@ -54,7 +54,7 @@ class Pump:
             _Kind(attaching.dissolving, partial(attaching.dissolve_turn, ATTACHED_PER_STEP)),
             _Kind(attaching.arriving, partial(attaching.arrive_turn, ATTACHED_PER_STEP)),
             _Kind(registry.forgetting, self._forget_turn),
-            _Kind(registry.handles_over, registry.handles_over.turn),
+            _Kind(attaching.handles_over, attaching.handles_over.turn),
             _Kind(registry.short, self._short_turn),
             _Kind(attaching.relief.looks, partial(attaching.relief.turn, RELIEF_LOOKS_PER_STEP)),
         )

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from shoal_contract.options import DURABLE, QueueOptions
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.attachment import Attachment
-from shoal_slice_node.core.dispatch.detached_handles import Forgetting
 from shoal_slice_node.core.dispatch.exclusive import Exclusives
 from shoal_slice_node.core.dispatch.farewells import Farewells
 from shoal_slice_node.core.dispatch.feeds import Feed, long_bytes
@@ -49,8 +48,7 @@ _LOOKS_FOR_A_PARCEL = 8
 class Registry:
     """Keeps the registers. `dirty`: sessions with something to send. `ready`: feeds to read the log for, in turn.
     `roomy`: sessions that feeds found full and that now have room. `forgetting`: streams of forgotten feeds that are
-    still registered with their keys. `handles_over`: what sessions may forget of handles. `ending`: names of queues
-    whose drop is being written, and by how many records."""
+    still registered with their keys. `ending`: names of queues whose drop is being written, and by how many records."""
 
     def __init__(self, state: State, shares: DispatchShares) -> None:
         self.state = state
@@ -64,7 +62,6 @@ class Registry:
         self.ready: OrderedDict[Feed, None] = OrderedDict()
         self.roomy: OrderedDict[Session, None] = OrderedDict()
         self.forgetting: deque[dict[bytes, Stream]] = deque()
-        self.handles_over = Forgetting()
         self.recent = RecentChunks()
         self.opened = OpenedChunks()
         self.ending: Counter[bytes] = Counter()
