@@ -133,9 +133,10 @@ class LifetimesMachine(OptionsMachine):
         """Of the chunk where the history of `full` begins, what is before does not count, though a queue needs it; also
         if the history was asked for after that."""
         key, history = self.model.key(FULL), self.model.options_of(FULL).history_messages
-        first = max(min(self.model.remembered(FULL), default=0), key.head - history if history else 0)
-        same = first and max([one for one in key.chunks if one <= first], default=kept + 1) <= kept
-        return first if same else 0
+        began = key.head - history if history else 0
+        firsts = max(min(self.model.remembered(FULL), default=0), began), began  # What came before it may count or not.
+        begun = [one for one in firsts if one and max([of for of in key.chunks if of <= one], default=kept + 1) <= kept]
+        return max(begun, default=0)
 
     # What expires.
 
