@@ -194,8 +194,13 @@ class Node:
         """Tells the models of acks and of consumers that leave, as they happen."""
         dispatcher, attaching = self.dispatcher, self.dispatcher.attaching
         returning = attaching.returning
-        ack, nack, take_back, detach = dispatcher.ack, dispatcher.nack, returning.take_back, attaching.end_attachment
-        stop, close = dispatcher.stop, attaching.close
+        ack, nack, take_back, detach = (
+            dispatcher.acks.ack,
+            dispatcher.nack,
+            returning.take_back,
+            attaching.end_attachment,
+        )
+        stop, close, ack_handles = dispatcher.stop, attaching.close, dispatcher.acks.ack_handles
 
         def nacking(
             attachment: Attachment,
@@ -212,7 +217,7 @@ class Node:
                 self.given.nack(life, attachment, stream.key, first, to, at, terms.unseen, waits)
             return nack(attachment, key_id, first, to, terms, lists)
 
-        def acking(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
+        def hear_ack(attachment: Attachment, key_id: bytes, first: int, to: int) -> None:
             stream = attachment.feed.streams.get(key_id)
             life = self.owed.lives.get(attachment.feed.name)
             if stream is not None and life is not None and not attachment.feed.gone:
@@ -220,7 +225,20 @@ class Node:
                 if attachment in self.given.left:  # Named by a unary ack, before the slice has taken them back.
                     held = [(low, high) for one, low, high in stream.held(first, to) if one is attachment]
                     self.given.ack_left(life, stream.key, held)
+
+        def acking(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
+            hear_ack(attachment, key_id, first, to)
             return ack(attachment, key_id, first, to)
+
+        def acking_handles(
+            session: Session, handles: list[int], at: int, key_id: bytes, first: int, to: int, seen: int, cost_max: int
+        ) -> tuple[int, int]:
+            while at < len(handles) and cost_max > 0:
+                attachment = session.attachments.get(handles[at])
+                if attachment is not None and attachment.resets_before <= seen:
+                    hear_ack(attachment, key_id, first, to)
+                at, cost_max = ack_handles(session, handles[: at + 1], at, key_id, first, to, seen, cost_max)
+            return at, cost_max
 
         def stopping(session: Session, handle: int) -> None:
             if handle in session.attachments:
@@ -243,8 +261,9 @@ class Node:
             close(session)
 
         attaching.close = closing  # type: ignore[method-assign]
+        dispatcher.acks.ack_handles = acking_handles  # type: ignore[method-assign]
         dispatcher.nack, dispatcher.stop = nacking, stopping  # type: ignore[method-assign]
-        dispatcher.ack, returning.take_back, attaching.end_attachment = acking, taking_back, detaching  # type: ignore[method-assign]
+        dispatcher.acks.ack, returning.take_back, attaching.end_attachment = acking, taking_back, detaching  # type: ignore[method-assign]
 
     @property
     def now_ms(self) -> int:
