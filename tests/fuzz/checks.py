@@ -19,6 +19,7 @@ from shoal_slice_node.core.limits import (
     ENDED_HANDLE_BYTES,
     FEED_BYTES,
     GROWTH_BYTES,
+    HANDLE_BYTES,
     RANGE_BYTES,
     STREAM_BYTES,
 )
@@ -175,6 +176,12 @@ class Checks:
             assert client.session.under_way_bytes == waiting + client.writing, f"session {number} holds {waiting}"
         under_way = [client.session.under_way_bytes for client in node.clients.values()]
         assert shares.deliveries.used_bytes == sum(under_way) and shares.holding == sum(map(bool, under_way))
+        costs = [parcel.cost_bytes for client in node.clients.values() for parcel in client.session.waiting.values()]
+        one_more = max((*costs, *(client.writing for client in node.clients.values())), default=0)
+        most = shares.deliveries.limit_bytes + one_more + HANDLE_BYTES * len(dispatcher.feeds)
+        assert shares.deliveries.used_bytes <= most, (
+            f"{shares.deliveries.used_bytes} bytes are under way, {most} may be"
+        )
         everyone = {*sessions, *dispatcher.attaching.closing}
         attached = ATTACHMENT_BYTES * sum(len(session.by_queue) + len(session.pullers) for session in everyone)
         attached += ATTACHMENT_BYTES * sum(session.detached.noted for session in everyone)

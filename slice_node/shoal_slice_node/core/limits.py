@@ -646,7 +646,8 @@ HANDLE_BYTES: Final = 8
 """Memory of a delivery that waits, besides its chunk and its key, and of each queue in it."""
 
 DELIVERIES_FLOOR_BYTES: Final = 16 << 10
-"""Bytes that a session may hold even when the share of deliveries is full: so a reader goes on, if slowly."""
+"""Bytes that a session may hold where much of the share of deliveries is used; once it is full, when the session has
+its turn (room_line.py). The last chunk may exceed it."""
 
 PULL_MESSAGES_MAX: Final = 10_000
 """Messages taken by one pull."""

@@ -170,6 +170,8 @@ class Growing:
         """
         key_id, key, first, messages, body_bytes, time_ms, chunk, expires_ms = grown
         registry = self._registry
+        line = registry.shares.line
+        is_crowded = line.is_crowded  # Then `pick` finds who has room all the same.
         something_comes_back = bool(registry.leaving)
         to = first + messages
         slot = (key_id, first, to, 0, 0, 0)
@@ -188,7 +190,8 @@ class Growing:
             if attachment is not None:
                 session = attachment.session
                 if (
-                    attachment.messages + more >= attachment.window_messages
+                    is_crowded
+                    or attachment.messages + more >= attachment.window_messages
                     or attachment.body_bytes + more_bytes >= attachment.window_bytes
                     or session.under_way_bytes >= session.room_bytes
                     or session.owed >= session.owed_max
@@ -223,6 +226,7 @@ class Growing:
                 if parcel is None or parcel.number < stream.parcel or parcel.number <= session.nacks_taken.last_parcel:
                     part = ChunkPart(key, first, first, to, body_bytes, time_ms, chunk, 0, expires_ms)
                     parcel = registry.parcel(session, stream, part)
+                    is_crowded = line.is_crowded
                 parcels[session] = parcel
             stream.parcel = parcel.number
             assert attachment.handle is not None

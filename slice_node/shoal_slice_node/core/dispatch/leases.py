@@ -5,6 +5,7 @@ In memory, on the leader only.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from itertools import count
@@ -62,6 +63,39 @@ class Lease:
         self.messages -= messages
 
 
+class LeasesToSend:
+    """Keeps the leases of one session with parcels that wait, in the order of these parcels."""
+
+    __slots__ = ("_leases",)
+
+    def __init__(self) -> None:
+        self._leases: OrderedDict[Lease, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def add(self, lease: Lease) -> None:
+        """Notes a lease with parcels that wait."""
+        self._leases[lease] = None
+
+    def forget(self, lease: Lease) -> None:
+        """Notes that a lease need not wait for its parcels any more."""
+        self._leases.pop(lease, None)
+
+    def clear(self) -> None:
+        """Forgets all."""
+        self._leases.clear()
+
+    def next_sent(self, sent_to: int) -> Lease | None:
+        """Returns a lease whose parcels have all left, and forgets it; None: there is none. `sent_to`: the number of
+        the last parcel that left."""
+        lease = next(iter(self._leases), None)
+        if lease is None or lease.parcel > sent_to:
+            return None
+        del self._leases[lease]
+        return lease
+
+
 class LeaseClock:
     """Orders leases by their end. The next rebuild leaves out leases with all their messages acked, and ends that are
     not those of their leases any more. So memory holds at most twice the leases with something out, plus
@@ -101,12 +135,12 @@ class LeaseClock:
             if lease.parcel <= session.sent_to:
                 lease.all_sent()
             elif not session.closed:
-                session.wait_to_be_sent(lease)
+                session.leases.add(lease)
             self._begin(lease, now_ms)
         left = LEASES_BEGUN_PER_TICK
         while self._sending and left > 0:
             session = next(iter(self._sending))
-            while left > 0 and (sent := session.next_sent_lease()) is not None:
+            while left > 0 and (sent := session.leases.next_sent(session.sent_to)) is not None:
                 sent.all_sent()
                 self._begin(sent, now_ms)
                 left -= 1

@@ -353,11 +353,11 @@ class Registry:
         Returns how many. `give` must just have given the attachment the chunk before them: what leaves behind that one
         also leaves behind all that waited when nacks were taken."""
         session, key_id, handle = attachment.session, stream.key_id, attachment.handle
-        waiting, number = session.waiting, stream.parcel
+        waiting, number, share = session.waiting, stream.parcel, self.shares.deliveries
         assert handle is not None and number > session.nacks_taken.last_parcel
         given = held_bytes = 0
         for part in parts:
-            if session.under_way_bytes + held_bytes >= session.room_bytes:
+            if session.under_way_bytes + held_bytes >= session.room_bytes or share.used_bytes >= share.limit_bytes:
                 break
             parcel = waiting.get((key_id, part.low, part.to, 0, 0, 0))
             if parcel is None or parcel.number < number:
@@ -380,10 +380,13 @@ class Registry:
             self.has_room_again(session)
 
     def has_room_again(self, session: Session) -> None:
-        """Notes a session that has room again. Must be called whenever a session holds or owes less, or may hold or owe
-        more."""
-        if session.turned_away and session.has_room:
-            self.roomy[session] = None
+        """Notes a session that has room again, or waits for its turn. Must be called whenever a session holds or owes
+        less, or may hold or owe more."""
+        if session.turned_away and session.has_room_of_its_own:
+            if session.has_room:
+                self.roomy[session] = None
+            else:
+                self.shares.line.join(session)
 
     def serve_turned_away(self, session: Session, feeds_max: int) -> None:
         """Lines up the session's attachment again in some of the feeds that found the session full."""

@@ -12,26 +12,27 @@ from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.dispatch.asked_attaches import AskedAttaches
 from shoal_slice_node.core.dispatch.detached_handles import DetachedHandles
 from shoal_slice_node.core.dispatch.ended_handles import EndedHandles
+from shoal_slice_node.core.dispatch.leases import LeasesToSend
 from shoal_slice_node.core.dispatch.nacks_taken import NacksTaken
 from shoal_slice_node.core.dispatch.new_part import NewPart, part_of
 from shoal_slice_node.core.dispatch.not_sent import Found, NotSent
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot, Taken
 from shoal_slice_node.core.dispatch.resets import Resets
-from shoal_slice_node.core.dispatch.shares import Share
+from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.limits import DETACHED_NOTED_MAX, OWED_OVER, OWED_PER_SESSION_MAX, SWEPT_HANDLES
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.attachment import Attachment
     from shoal_slice_node.core.dispatch.feeds import Feed
-    from shoal_slice_node.core.dispatch.leases import Lease
 
 
 class Session:
     """Keeps what one session consumes, and what waits for it.
 
     `under_way_bytes`: memory of what waits here or at the transport. When it reaches `room_bytes`, nothing more is
-    added: the session lags. `room_bytes` is `window_bytes`, or less while the process is short of memory (shares.py),
-    and -1 once the session is closed. `owed`: the number of stretches of offsets that the session has and has not acked
+    added: the session lags. `room_bytes` is `window_bytes`, or less while the process is short of memory
+    (shares.py), and -1 once the session is closed. While sessions wait for room (room_line.py), it is given
+    something in its turn only. `owed`: the number of stretches of offsets that the session has and has not acked
     (streams.Out), over all queues. When it reaches `owed_max`, the session lags.
 
     `sent_to`: the number of the last parcel that the transport took; all with lower numbers have left, or are no more.
@@ -43,12 +44,14 @@ class Session:
 
     __slots__ = (
         "_not_sent",
+        "_room_line",
         "_taken",
         "asked",
         "attachments",
         "awaited",
         "by_queue",
         "closed",
+        "connection",
         "detached",
         "ended_by",
         "ended_handles",
@@ -73,13 +76,23 @@ class Session:
         "window_bytes",
     )
 
-    def __init__(self, number: int, window_bytes: int, owner: bytes = b"", attached: Share | None = None) -> None:
-        """`attached`: the share that counts what the session has attached."""
+    def __init__(
+        self,
+        number: int,
+        window_bytes: int,
+        owner: bytes = b"",
+        connection: str = "",
+        shares: DispatchShares | None = None,
+    ) -> None:
+        """`connection`: the client's, which other sessions may share. `shares`: where it counts; None: its own."""
+        shares = shares or DispatchShares()
         self.number = number
         self.owner = owner
         """The client's producer id, the same over reconnects; b"": the session belongs to no client with an id."""
+        self.connection = connection
         self.window_bytes = self.room_bytes = window_bytes
         self.under_way_bytes = 0
+        self._room_line = shares.line
         self.owed = self.owed_before = 0
         self.owed_max = OWED_PER_SESSION_MAX
         self.is_of_calls = False
@@ -92,7 +105,7 @@ class Session:
         self.attachments: dict[int, Attachment] = {}
         self.by_queue: dict[bytes, int] = {}
         """The handle of each queue name, attached or awaited."""
-        self.detached = DetachedHandles(attached := attached or Share("attached queues", 1 << 40))
+        self.detached = DetachedHandles(shares.attached)
         self.asked = AskedAttaches()
         self.awaited: dict[int, bytes] = {}
         """Handles of queues that have no part here yet."""
@@ -106,23 +119,28 @@ class Session:
         self.waiting: dict[Slot, Parcel] = {}
         self.nacks_taken = NacksTaken()
         self.sent_to = 0
-        self.leases: OrderedDict[Lease, None] = OrderedDict()
+        self.leases = LeasesToSend()
         self._not_sent = NotSent()
         self.resets = Resets()
         """Handles of queues that were dropped here: the client is told before it gets anything of their next life."""
         self.new_parts: dict[int, NewPart] = {}
         """Maps a handle to its queue's part here, where no answer to an attach told it."""
-        self.ended_handles = EndedHandles(owner, number, attached)
+        self.ended_handles = EndedHandles(owner, number, shares.attached)
         """Handles that another session's attach ended, or that were refused because of one: the client is told."""
 
     @property
-    def has_room(self) -> bool:
+    def has_room_of_its_own(self) -> bool:
         return self.under_way_bytes < self.room_bytes and self.owed < self.owed_max
 
     @property
+    def has_room(self) -> bool:
+        """Returns whether more may be added now: a session with room of its own may have to wait for its turn."""
+        return self.has_room_of_its_own and self._room_line.lets_in(self)
+
+    @property
     def has_room_for_live(self) -> bool:
-        """Returns whether a live chunk may be added: nothing of it is owed."""
-        return self.under_way_bytes < self.room_bytes
+        """Returns whether a live chunk may be added: nothing of it is owed, and it cannot wait for a turn."""
+        return self.under_way_bytes < self.room_bytes and not self._room_line.is_full
 
     @property
     def to_send(self) -> bool:
@@ -209,6 +227,7 @@ class Session:
         self.paused.clear()
         self.resumed.clear()
         self.ended_handles.clear()
+        self._room_line.leave(self)
         self.closed = True
         self.room_bytes = -1
 
@@ -268,8 +287,10 @@ class Session:
         return attachment
 
     def turn_away(self, feed: Feed) -> None:
-        """Notes that the feed found no room here."""
+        """Notes that the feed found no room here. A session with room of its own waits for its turn."""
         self.turned_away[feed.queue_id] = feed
+        if self.has_room_of_its_own:
+            self._room_line.join(self)
 
     @property
     def _newest_parcel(self) -> int:
@@ -377,22 +398,6 @@ class Session:
         if not parcel.handles:
             self._leaves(slot)
         return before - (parcel.cost_bytes if parcel.handles else 0)
-
-    def wait_to_be_sent(self, lease: Lease) -> None:
-        """Notes a lease with parcels that wait."""
-        self.leases[lease] = None
-
-    def stop_waiting(self, lease: Lease) -> None:
-        """Notes that a lease need not wait for its parcels any more."""
-        self.leases.pop(lease, None)
-
-    def next_sent_lease(self) -> Lease | None:
-        """Returns a lease whose parcels have all left, and forgets it; None: there is none."""
-        lease = next(iter(self.leases), None)
-        if lease is None or lease.parcel > self.sent_to:
-            return None
-        del self.leases[lease]
-        return lease
 
     def count_taken(self) -> int:
         """Returns the number of messages that the transport took since the last call, once for each queue."""
