@@ -217,17 +217,8 @@ class Node:
                 self.given.nack(life, attachment, stream.key, first, to, at, terms.unseen, waits)
             return nack(attachment, key_id, first, to, terms, lists)
 
-        def hear_ack(attachment: Attachment, key_id: bytes, first: int, to: int) -> None:
-            stream = attachment.feed.streams.get(key_id)
-            life = self.owed.lives.get(attachment.feed.name)
-            if stream is not None and life is not None and not attachment.feed.gone:
-                self.given.ack(life, attachment, stream.key, first, to)
-                if attachment in self.given.left:  # Named by a unary ack, before the slice has taken them back.
-                    held = [(low, high) for one, low, high in stream.held(first, to) if one is attachment]
-                    self.given.ack_left(life, stream.key, held)
-
         def acking(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
-            hear_ack(attachment, key_id, first, to)
+            self._hear_ack(attachment, key_id, first, to)
             return ack(attachment, key_id, first, to)
 
         def acking_handles(
@@ -236,7 +227,7 @@ class Node:
             while at < len(handles) and cost_max > 0:
                 attachment = session.attachments.get(handles[at])
                 if attachment is not None and attachment.resets_before <= seen:
-                    hear_ack(attachment, key_id, first, to)
+                    self._hear_ack(attachment, key_id, first, to)
                 at, cost_max = ack_handles(session, handles[: at + 1], at, key_id, first, to, seen, cost_max)
             return at, cost_max
 
@@ -264,6 +255,16 @@ class Node:
         dispatcher.acks.ack_handles = acking_handles  # type: ignore[method-assign]
         dispatcher.nack, dispatcher.stop = nacking, stopping  # type: ignore[method-assign]
         dispatcher.acks.ack, returning.take_back, attaching.end_attachment = acking, taking_back, detaching  # type: ignore[method-assign]
+
+    def _hear_ack(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> None:
+        """Tells the model of an ack that dispatch is about to take."""
+        stream = attachment.feed.streams.get(key_id)
+        life = self.owed.lives.get(attachment.feed.name)
+        if stream is not None and life is not None and not attachment.feed.gone:
+            self.given.ack(life, attachment, stream.key, first, to)
+            if attachment in self.given.left:  # Named by a unary ack, before the slice has taken them back.
+                held = [(low, high) for one, low, high in stream.held(first, to) if one is attachment]
+                self.given.ack_left(life, stream.key, held)
 
     @property
     def now_ms(self) -> int:

@@ -14,6 +14,7 @@ from shoal_slice_node.adapters.writers import Writers
 from shoal_slice_node.core.dispatch.room_line import RoomLine
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares, Share
+from shoal_slice_node.core.limits import TURNS_PER_TURN_OF_ALL
 
 from .core_driver import CoreDriver, bind, declare, publish
 
@@ -21,6 +22,8 @@ CHUNK = bytes(60_000)
 SHARE_BYTES = 200_000
 MOST_BYTES = SHARE_BYTES + len(CHUNK) + 1_000
 SESSIONS = 30
+HELD = 3
+"""So many chunks fill all of the share but the last quarter."""
 
 
 def crowded(chunks: int = 1, connections: int = 1) -> tuple[CoreDriver, list[Session]]:
@@ -53,7 +56,7 @@ def test_sessions_that_read_nothing_hold_no_more_than_the_share_and_a_chunk() ->
     """Each had a chunk of its own key, however full the share was: 300 took 600 MB of 25."""
     core, sessions = crowded()
     assert used(core) <= MOST_BYTES
-    assert core.dispatcher.shares.line.waiting == sum(not session.waiting for session in sessions) > SESSIONS // 2
+    assert core.dispatcher.shares.line.waiting == sum(not session.waiting for session in sessions) == SESSIONS - HELD
 
 
 def test_each_gets_something_as_others_read() -> None:
@@ -69,32 +72,38 @@ def test_each_gets_something_as_others_read() -> None:
     assert used(core) == 0 and not core.dispatcher.shares.line.is_crowded
 
 
-def test_connections_take_turns() -> None:
-    """One with a single session does not wait for all sessions of another."""
-    core, sessions = crowded()
-    core.change(declare("q"), bind("q", "k"), publish("k", CHUNK))
-    other = core.node.new_session(1 << 20, connection="other")
-    core.attach(other, "q")
+def test_clients_that_read_go_first_and_have_room_of_their_own() -> None:
+    """A connection to which nothing is under way does not wait for the sessions of others that read nothing."""
+    core, _ = crowded()
+    others = [core.node.new_session(1 << 20, connection=name) for name in ("reads", "waits")]
+    for other in others:
+        name = other.connection
+        core.change(declare(name), bind(name, name), *(publish(name, CHUNK) for _ in range(5)))
+        core.attach(other, name)
     core.pump()
-    assert not other.waiting
-    reader = next(session for session in sessions if session.waiting)
-    write(core, reader)
-    write(core, next(session for session in sessions if session.waiting))
-    assert other.waiting
+    reads, waits = others
+    for number in range(1, 5):
+        assert reads.waiting and not waits.waiting and used(core) <= MOST_BYTES
+        taken = core.dispatcher.take(reads, 1 << 20)
+        core.dispatcher.sent(reads, taken.cost_bytes)
+        assert core.dispatcher.shares.line.waiting == SESSIONS - HELD + 1 + (number < 5)
+        core.pump()
+        reads, waits = waits, reads  # What one lets go is for the other, and not for the others' sessions.
+    assert sorted(session.attachments[1].messages for session in others) == [2, 3]
 
 
 def test_what_comes_new_goes_to_none_that_came_later() -> None:
     """A session that is in line is not overtaken by new chunks for others, also where these have room."""
     core, sessions = crowded()
     core.change(declare("new"), bind("new", "new"))
-    late = core.session()
+    late = core.node.new_session(1 << 20, connection=sessions[0].connection)
     core.attach(late, "new")
     core.pump()
     turns = core.dispatcher.shares.line.waiting
     holder = next(session for session in sessions if session.waiting)
     taken = core.dispatcher.take(holder, 1 << 20)
     core.dispatcher.sent(holder, taken.cost_bytes)
-    assert not core.dispatcher.shares.line.is_full
+    assert not core.dispatcher.shares.line.is_nearly_full
     core.change(publish("new", b"small"))
     assert not late.waiting
     core.pump()
@@ -122,9 +131,9 @@ def test_a_session_that_held_little_before_gets_no_more_either() -> None:
 
 
 def test_a_live_chunk_is_lost_where_the_share_is_full() -> None:
-    core, _ = crowded()
+    core, sessions = crowded()
     core.change(declare("q"), bind("q", "k"))
-    session = core.session()
+    session = core.node.new_session(1 << 20, connection=sessions[0].connection)
     core.attach(session, "q")
     live = publish("k", CHUNK)
     live.publishes.live = True
@@ -174,12 +183,32 @@ def test_sessions_wait_by_connection() -> None:
     share.hold(100)
     assert not line and line.is_crowded
     share.let_go(1)
+    assert len(line) == 2
+    line.holds(sessions[0])
+    assert len(line) == 1, "the last part of the share is for those that hold nothing"
+    share.let_go(99)
+    line.holds_nothing(sessions[0])
     line.leave(sessions[1])
     order = []
     while line:
         order.append(line.begin_turn().number)
         line.end_turn()
-    assert order == [0, 3, 2]
+    assert order == [3, 0, 2]
+
+
+def test_a_connection_that_holds_something_has_its_turn_too() -> None:
+    line = RoomLine(Share("deliveries", 100))
+    holds, *others = (Session(number, 100, connection=str(number)) for number in range(4))
+    line.holds(holds)
+    for session in (holds, *others):
+        line.join(session)
+    turns = [line.begin_turn()]
+    while turns[-1] is not holds:
+        line.end_turn()
+        line.join(turns[-1])
+        turns.append(line.begin_turn())
+    assert len(turns) == TURNS_PER_TURN_OF_ALL
+    assert turns[:6] == [*others, *others]
 
 
 @pytest.mark.parametrize("waits", [True, False])

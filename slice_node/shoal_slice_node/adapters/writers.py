@@ -27,6 +27,7 @@ from shoal_slice_node.adapters.limits import (
 )
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares, Share
+from shoal_slice_node.core.limits import NEWCOMERS_PARTS
 
 
 class Writers:
@@ -122,10 +123,13 @@ class Writers:
         """Ends sessions until the share of deliveries will not be full any more: those that were stalled for
         STALLED_SESSION_MS. Where others wait for room it ends those that were for STALLED_DELIVERIES_MS, until these
         have some, or half of the share is free. Those of the connection that holds most so end first. Returns them."""
-        if not shares.line.is_full:
+        if not shares.line.is_nearly_full:
             return []
         share, waiting = shares.deliveries, shares.line.waiting
-        needed_bytes = max(1, min(waiting * CHUNK_BYTES_MAX, share.limit_bytes // 2))
+        needed_bytes = 1
+        if waiting:
+            kept_bytes = share.limit_bytes // NEWCOMERS_PARTS
+            needed_bytes = min(kept_bytes + waiting * CHUNK_BYTES_MAX, share.limit_bytes // 2)
         lacking_bytes = needed_bytes - share.free_bytes - shares.leaving_bytes
         if lacking_bytes <= 0:
             return []

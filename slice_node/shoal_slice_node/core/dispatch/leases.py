@@ -74,7 +74,7 @@ class LeasesToSend:
     def __len__(self) -> int:
         return len(self._leases)
 
-    def add(self, lease: Lease) -> None:
+    def note(self, lease: Lease) -> None:
         """Notes a lease with parcels that wait."""
         self._leases[lease] = None
 
@@ -135,7 +135,7 @@ class LeaseClock:
             if lease.parcel <= session.sent_to:
                 lease.all_sent()
             elif not session.closed:
-                session.leases.add(lease)
+                session.leases.note(lease)
             self._begin(lease, now_ms)
         left = LEASES_BEGUN_PER_TICK
         while self._sending and left > 0:

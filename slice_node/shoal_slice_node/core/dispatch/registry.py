@@ -354,10 +354,11 @@ class Registry:
         also leaves behind all that waited when nacks were taken."""
         session, key_id, handle = attachment.session, stream.key_id, attachment.handle
         waiting, number, share = session.waiting, stream.parcel, self.shares.deliveries
+        most_bytes = self.shares.line.most_bytes(session)
         assert handle is not None and number > session.nacks_taken.last_parcel
         given = held_bytes = 0
         for part in parts:
-            if session.under_way_bytes + held_bytes >= session.room_bytes or share.used_bytes >= share.limit_bytes:
+            if session.under_way_bytes + held_bytes >= session.room_bytes or share.used_bytes >= most_bytes:
                 break
             parcel = waiting.get((key_id, part.low, part.to, 0, 0, 0))
             if parcel is None or parcel.number < number:

@@ -30,13 +30,11 @@ class Session:
     """Keeps what one session consumes, and what waits for it.
 
     `under_way_bytes`: memory of what waits here or at the transport. When it reaches `room_bytes`, nothing more is
-    added: the session lags. `room_bytes` is `window_bytes`, or less while the process is short of memory
-    (shares.py), and -1 once the session is closed. While sessions wait for room (room_line.py), it is given
-    something in its turn only. `owed`: the number of stretches of offsets that the session has and has not acked
-    (streams.Out), over all queues. When it reaches `owed_max`, the session lags.
-
-    `sent_to`: the number of the last parcel that the transport took; all with lower numbers have left, or are no more.
-    `leases`: of what was given under an ack timeout, those with parcels that wait, in the order of these parcels.
+    added: the session lags. `room_bytes` is `window_bytes`, or less while the process is short of memory (shares.py),
+    and -1 once the session is closed. Where sessions wait for room it is given something in its turn (room_line.py).
+    `owed`: the number of stretches of offsets that the session has and has not acked (streams.Out), over all queues.
+    When it reaches `owed_max`, the session lags. `sent_to`: the number of the last parcel that the transport took; all
+    with lower numbers have left, or are no more. `leases`: those with parcels that wait.
 
     Invariants: each name in `by_queue` is that of an attachment, or is in `awaited`, under the same handle; a closed
     session has nothing in `waiting` and `turned_away`.
@@ -86,13 +84,10 @@ class Session:
     ) -> None:
         """`connection`: the client's, which other sessions may share. `shares`: where it counts; None: its own."""
         shares = shares or DispatchShares()
-        self.number = number
-        self.owner = owner
-        """The client's producer id, the same over reconnects; b"": the session belongs to no client with an id."""
-        self.connection = connection
+        self.number, self.owner, self.connection = number, owner, connection
+        """`owner`: the client's producer id, the same over reconnects; b"": it belongs to no client with an id."""
         self.window_bytes = self.room_bytes = window_bytes
-        self.under_way_bytes = 0
-        self._room_line = shares.line
+        self.under_way_bytes, self._room_line = 0, shares.line
         self.owed = self.owed_before = 0
         self.owed_max = OWED_PER_SESSION_MAX
         self.is_of_calls = False
@@ -140,7 +135,7 @@ class Session:
     @property
     def has_room_for_live(self) -> bool:
         """Returns whether a live chunk may be added: nothing of it is owed, and it cannot wait for a turn."""
-        return self.under_way_bytes < self.room_bytes and not self._room_line.is_full
+        return self.under_way_bytes < self.room_bytes and self._room_line.has_room_for_live(self)
 
     @property
     def to_send(self) -> bool:

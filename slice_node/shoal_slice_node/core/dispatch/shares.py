@@ -106,8 +106,9 @@ class DispatchShares:
 
     def hold(self, session: Session, cost_bytes: int) -> None:
         """Notes that the session holds `cost_bytes` more."""
-        if not session.under_way_bytes:
+        if not session.under_way_bytes and cost_bytes:
             self.holding += 1
+            self.line.holds(session)
         session.hold(cost_bytes)
         share = self.deliveries
         share.hold(cost_bytes)
@@ -120,6 +121,7 @@ class DispatchShares:
         self.deliveries.let_go(cost_bytes)
         if cost_bytes and not session.under_way_bytes:
             self.holding -= 1
+            self.line.holds_nothing(session)
         share = self.deliveries
         if 2 * share.used_bytes > share.limit_bytes or session.room_bytes != session.window_bytes:
             self._narrow(session)
