@@ -89,9 +89,11 @@ def read_record(folder: Path) -> LocalRecord:
         found = json.loads(path.read_text(encoding="utf-8"))
         if found["form"] != FORM:
             raise ValueError(f"its form is {found['form']!r}")
-        ports = {str(role): _port(str(role), int(port)) for role, port in found["ports"].items()}
-        lives = {str(name): _life(life) for name, life in found.get("lives", {}).items()}
-        slices = [str(name) for name in found["slices"]]
+        ports = {role: _port(role, port) for role, port in found["ports"].items()}
+        lives = {name: _life(name, life) for name, life in found.get("lives", {}).items()}
+        slices = found["slices"]
+        if not isinstance(slices, list) or not all(isinstance(name, str) for name in slices):
+            raise ValueError("its slices are no list of names")
         if not 0 < len(slices) <= SLICES_MAX:
             raise ValueError(f"it has {len(slices)} slices; 1 to {SLICES_MAX} can run here")
         return LocalRecord(slices, ports, str(found.get("id", "")), lives)
@@ -99,11 +101,19 @@ def read_record(folder: Path) -> LocalRecord:
         raise Corrupt(f"{path} cannot be read ({error}); it must be a {FORM}", subject=str(path)) from None
 
 
-def _port(role: str, port: int) -> int:
-    if not 0 < port <= PORT_MAX:
-        raise ValueError(f"port {port} of {role} is not in 1 to {PORT_MAX}")
-    return port
+def _port(role: str, port: object) -> int:
+    number = _number(f"port of {role}", port)
+    if not 0 < number <= PORT_MAX:
+        raise ValueError(f"port {number} of {role} is not in 1 to {PORT_MAX}")
+    return number
 
 
-def _life(found: dict[str, Any]) -> Life:
-    return Life(int(found["epoch"]), str(found["incarnation"]), int(found["lsn"]))
+def _life(name: str, found: dict[str, Any]) -> Life:
+    epoch, lsn = (_number(f"{what} of {name}", found[what]) for what in ("epoch", "lsn"))
+    return Life(epoch, str(found["incarnation"]), lsn)
+
+
+def _number(what: str, found: object) -> int:
+    if type(found) is not int:
+        raise ValueError(f"{what} is {found!r}, which is no whole number")
+    return found

@@ -61,6 +61,9 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ShoalError, 
     try:
         async with patience_for(within_s):
             await context.abort(status_of(error), text, ((METADATA_KEY, sent.SerializeToString()),))
+    except grpc.aio.AbortError as aborted:
+        _free_once_ended(aborted)
+        raise
     except TimeoutError:
         await hang_up(context.peer())
         raise asyncio.CancelledError("the client did not read: it was hung up on") from None
@@ -69,3 +72,15 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: ShoalError, 
     except grpc.aio.InternalError:
         raise asyncio.CancelledError("the client left before it could be told") from None
     raise AssertionError("abort returned")
+
+
+def _free_once_ended(aborted: grpc.aio.AbortError) -> None:
+    """Lets go of all frames that an abort passed, once its call has ended: gRPC keeps the abort with the call, which
+    these frames name, and such a circle would stay until the garbage collector runs, which is seldom."""
+    task = asyncio.current_task()
+    assert task is not None
+
+    def free(_: asyncio.Task[Any]) -> None:
+        aborted.__traceback__ = aborted.__context__ = None
+
+    task.add_done_callback(free)

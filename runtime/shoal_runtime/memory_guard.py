@@ -9,6 +9,7 @@ seconds; but gRPC frees memory only through the loop.
 
 from __future__ import annotations
 
+import gc
 import logging
 import sys
 import threading
@@ -29,6 +30,7 @@ from shoal_runtime.endings import (
 from shoal_runtime.growth import Growth
 from shoal_runtime.limits import (
     BUDGET_LOOK_S,
+    COLLECT_S,
     DOORS_S,
     FUTILE_PARTS,
     GIVE_BACK_S,
@@ -97,7 +99,7 @@ class MemoryGuard:
         self._shut = False
         self._doors_next_s = 0.0
         """The time when the ports may be opened, or shut again, in seconds of time.monotonic."""
-        self._gave_back_s = 0.0
+        self._gave_back_s = self._collected_s = 0.0
         self._random = chance or Random()
         self._short_since_s = 0.0
         """When memory was last not short, in seconds of time.monotonic."""
@@ -212,6 +214,9 @@ class MemoryGuard:
         if self._was_short and now_s - self._gave_back_s > GIVE_BACK_S:
             self._gave_back_s = now_s
             give_back()
+        if self.unknown_bytes and now_s - self._collected_s > COLLECT_S:
+            self._collected_s = now_s
+            gc.collect()  # It may be in circles that nothing names.
 
     def _new_holders(self, clients: Collection[Client], too_much_bytes: int, grew_bytes_max: int) -> Sequence[Client]:
         """Returns new clients whose connections end, where the process grew lately by `grew_bytes_max` more than

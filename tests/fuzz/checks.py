@@ -10,6 +10,8 @@ from collections import Counter
 
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.range_room import counted_as_pulled
+from shoal_slice_node.core.dispatch.releases import _Release
 from shoal_slice_node.core.dispatch.served import silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
@@ -21,6 +23,7 @@ from shoal_slice_node.core.limits import (
     GROWTH_BYTES,
     HANDLE_BYTES,
     RANGE_BYTES,
+    RESET_BYTES,
     STREAM_BYTES,
 )
 from shoal_slice_node.core.read.reading import describe_queue, peek
@@ -123,7 +126,10 @@ class Checks:
         assert parts == sorted(parts), where
         for resting in stream.resting or ():
             parts += range(resting.first, resting.to)
-        assert len(parts) == stream.out_messages, where
+        releases = [one for one in self._releases() if one.stream is stream]
+        released = sum(entry.to - entry.first for one in releases for entry in one.taken)
+        released += sum(resting.to - resting.first for one in releases for resting in one.rests)
+        assert len(parts) + released == stream.out_messages, where
         again = [offset for first, to, _ in stream.returned or () for offset in range(first, to)]
         assert again == sorted(again), f"{where}: {again} will be given again out of order"
         parts += again
@@ -136,6 +142,10 @@ class Checks:
         assert busy or not stream.finished or any(stream in left for _, left in flushing), f"{where}: over, and kept"
         watched = self._node.dispatcher.by_key.get(stream.key_id, {}).get(feed.queue_id) is stream
         assert watched == (stream.key in life.bound) == (not stream.end), where
+
+    def _releases(self) -> list[_Release]:
+        """Returns what records took out of streams and is not released yet."""
+        return list(self._node.dispatcher.registry.releases.waiting)
 
     def _without_feed(self) -> None:
         node = self._node
@@ -158,23 +168,31 @@ class Checks:
         owed: Counter[Session] = Counter()
         messages: Counter[Attachment] = Counter()
         body_bytes: Counter[Attachment] = Counter()
-        for stream in (*streams, *self._leaving):
-            for entry in stream.out:
+        out = [stream.out for stream in (*streams, *self._leaving)]
+        for entries in (*out, *(one.taken for one in self._releases())):
+            for entry in entries:
                 owed[entry.attachment.session] += 1
                 messages[entry.attachment] += entry.to - entry.first
                 body_bytes[entry.attachment] += entry.body_bytes
+        under_leases = {one.lease for stream in (*streams, *self._leaving) for one in stream.out if one.lease}
+        leases = Counter(lease.attachment.session for lease in under_leases)
         sessions = [*(client.session for client in node.clients.values()), node.shared]
         for session in {*sessions, *owed}:
             assert session.owed == owed[session], (
                 f"session {session.number} owes {owed[session]}, counts {session.owed}"
             )
+            assert session.leases.out == leases[session], f"session {session.number} miscounts its leases"
             for attachment in (*session.attachments.values(), *session.pullers.values()):
                 found = attachment.messages, attachment.body_bytes
                 assert found == (messages[attachment], body_bytes[attachment]), f"attachment counts {found}"
         for number, client in node.clients.items():
             waiting = sum(parcel.cost_bytes for parcel in client.session.waiting.values())
             assert client.session.under_way_bytes == waiting + client.writing, f"session {number} holds {waiting}"
-        under_way = [client.session.under_way_bytes for client in node.clients.values()]
+        ended = [*dispatcher.attaching.closing, *dispatcher.attaching.owing]
+        clients = [client.session for client in node.clients.values()]
+        under_way = [session.under_way_bytes for session in {*clients, *ended}]
+        for session in ended:
+            assert session.under_way_bytes >= session.not_sent._kept_bytes, f"session {session.number} keeps more"
         assert shares.deliveries.used_bytes == sum(under_way) and shares.holding == sum(map(bool, under_way))
         costs = [parcel.cost_bytes for client in node.clients.values() for parcel in client.session.waiting.values()]
         one_more = max((*costs, *(client.writing for client in node.clients.values())), default=0)
@@ -186,11 +204,22 @@ class Checks:
         attached = ATTACHMENT_BYTES * sum(len(session.by_queue) + len(session.pullers) for session in everyone)
         attached += ATTACHMENT_BYTES * sum(session.detached.noted for session in everyone)
         attached += ENDED_HANDLE_BYTES * sum(len(session.ended_handles) for session in everyone)
+        attached += RESET_BYTES * sum(session.resets.counted for session in everyone)
         attached += sum(FEED_BYTES + STREAM_BYTES * feed.streams_counted for feed in dispatcher.feeds.values())
+        attached += sum(feed.names_bytes for feed in dispatcher.feeds.values())
         streams = [stream for feed in dispatcher.feeds.values() for stream in feed.streams.values()]
         attached += RANGE_BYTES * sum(len(stream.done or ()) + len(stream.returned or ()) for stream in streams)
         attached += used_bytes(node.node.watching)
+        room, feeds = dispatcher.registry.range_room, [feed for feed in dispatcher.feeds.values() if feed.ranges]
+        assert room.feeds.keys() == set(feeds) and room._ranges == sum(feed.ranges for feed in feeds)
+        assert room.pulled_bytes == RANGE_BYTES * sum(map(counted_as_pulled, feeds)), "pulled ranges are miscounted"
         assert shares.attached.used_bytes == attached, f"attached: {shares.attached.used_bytes}, counted {attached}"
+        rests: Counter[Feed] = Counter()
+        for stream in streams:
+            rests[stream.feed] += len(stream.resting or ())
+        for release in self._releases():
+            rests[release.stream.feed] += len(release.rests)
+        assert all(feed.resting == rests[feed] for feed in dispatcher.feeds.values()), "what rests is miscounted"
         spreads = dispatcher.growing.spreads.values()
         waiting = sum(len(grown.chunk) + GROWTH_BYTES for spread in spreads for grown in spread.chunks)
         assert dispatcher.growing._waiting_bytes == waiting, "chunks that wait for turns are miscounted"

@@ -43,7 +43,6 @@ from shoal_slice_node.core.rows.small_rows import HINT, RECLAIM_PRODUCER, RECLAI
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.tables import GROUP_TABLES, ROW_TABLES, Tables
 from shoal_slice_node.core.turns import Done, Source, Work, finish
-from shoal_slice_node.core.verbs.engine import Engine
 from tests.fuzz.deliveries import Slot
 from tests.fuzz.given import Given, Way
 from tests.fuzz.owed import Bounds
@@ -57,7 +56,9 @@ WINDOW_BYTES = 1 << 20
 def waiting_for(attachment: Attachment, key_id: bytes, first: int, to: int) -> set[int]:
     """The offsets of the parcels that wait for the attachment and have some of the offsets first <= o < to."""
     parcels = [parcel for slot, parcel in attachment.session.waiting.items() if slot[0] == key_id and parcel.is_owed]
-    some = [one for one in parcels if attachment.handle in one.handles and one.low < to and one.to > first]
+    handle, detached = attachment.handle or 0, attachment.session.detached
+    mine = [one for one in parcels if handle in one.handles and detached.owner(handle, one) is None]
+    some = [one for one in mine if one.low < to and one.to > first]
     return {offset for one in some for offset in range(one.low, one.to)}
 
 
@@ -108,9 +109,11 @@ class Client:
 class Watched(PureNode):
     """Tells the models of each record before dispatch hears of it."""
 
-    def __init__(self, engine: Engine, slice_node: Node, moved: list[bytes], shares: DispatchShares) -> None:
+    def __init__(self, replica: Replica, slice_node: Node, shares: DispatchShares) -> None:
         self._slice = slice_node
-        super().__init__(engine, slice_node.epoch, slice_node.now_ms, moved, shares)
+        moved, passed_over = list(replica._advanced), replica._passed_over
+        super().__init__(replica._engine, slice_node.epoch, slice_node.now_ms, moved, shares, passed_over=passed_over)
+        self.key_walk.checkpoint_lsn = lambda: slice_node.base.lsn
 
     def _on_effects(self, effects: Effects) -> None:
         record = self.commit._entries[0][1]
@@ -153,10 +156,11 @@ class Node:
         self._replay(replica)
         memory = self.memory
         shares = DispatchShares(memory.deliveries, memory.attached, memory.owed)
-        self.node = Watched(replica._engine, self, list(replica._advanced), shares)
+        self.node = Watched(replica, self, shares)
         self.dispatcher = self.node.dispatcher
         self.node.watching.begin(self.epoch)
         self.shared = self.node.new_session(WINDOW_BYTES)
+        self.dispatcher.share_among_calls(self.shared)
         self._listen()
 
     def _replay(self, replica: Replica) -> None:
@@ -194,13 +198,9 @@ class Node:
         """Tells the models of acks and of consumers that leave, as they happen."""
         dispatcher, attaching = self.dispatcher, self.dispatcher.attaching
         returning = attaching.returning
-        ack, nack, take_back, detach = (
-            dispatcher.acks.ack,
-            dispatcher.nack,
-            returning.take_back,
-            attaching.end_attachment,
-        )
-        stop, close, ack_handles = dispatcher.stop, attaching.close, dispatcher.acks.ack_handles
+        acks, nack, take_back, detach = dispatcher.acks, dispatcher.nack, returning.take_back, attaching.end_attachment
+        settle, was_told, told = acks._settle, acks.was_told, [False]
+        stop, close = dispatcher.stop, attaching.close
 
         def nacking(
             attachment: Attachment,
@@ -217,19 +217,21 @@ class Node:
                 self.given.nack(life, attachment, stream.key, first, to, at, terms.unseen, waits)
             return nack(attachment, key_id, first, to, terms, lists)
 
-        def acking(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
-            self._hear_ack(attachment, key_id, first, to)
-            return ack(attachment, key_id, first, to)
+        def acking(attachment: Attachment, key_id: bytes, first: int, to: int) -> tuple[int, int]:
+            stream = attachment.feed.streams.get(key_id)
+            life = self.owed.lives.get(attachment.feed.name)
+            if stream is not None and life is not None and not attachment.feed.gone and not told[0]:
+                self.given.ack(life, attachment, stream.key, first, to)
+                if attachment in self.given.left:  # Named by a unary ack, before the slice has taken them back.
+                    held = [(low, high) for one, low, high in stream.held(first, to) if one is attachment]
+                    self.given.ack_left(life, stream.key, held)
+            return settle(attachment, key_id, first, to)
 
-        def acking_handles(
-            session: Session, handles: list[int], at: int, key_id: bytes, first: int, to: int, seen: int, cost_max: int
-        ) -> tuple[int, int]:
-            while at < len(handles) and cost_max > 0:
-                attachment = session.attachments.get(handles[at])
-                if attachment is not None and attachment.resets_before <= seen:
-                    self._hear_ack(attachment, key_id, first, to)
-                at, cost_max = ack_handles(session, handles[: at + 1], at, key_id, first, to, seen, cost_max)
-            return at, cost_max
+        def telling(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
+            told[0] = True  # Consumers were told of a gap: nothing is acked.
+            cost = was_told(attachment, key_id, first, to)
+            told[0] = False
+            return cost
 
         def stopping(session: Session, handle: int) -> None:
             if handle in session.attachments:
@@ -252,19 +254,9 @@ class Node:
             close(session)
 
         attaching.close = closing  # type: ignore[method-assign]
-        dispatcher.acks.ack_handles = acking_handles  # type: ignore[method-assign]
         dispatcher.nack, dispatcher.stop = nacking, stopping  # type: ignore[method-assign]
-        dispatcher.acks.ack, returning.take_back, attaching.end_attachment = acking, taking_back, detaching  # type: ignore[method-assign]
-
-    def _hear_ack(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> None:
-        """Tells the model of an ack that dispatch is about to take."""
-        stream = attachment.feed.streams.get(key_id)
-        life = self.owed.lives.get(attachment.feed.name)
-        if stream is not None and life is not None and not attachment.feed.gone:
-            self.given.ack(life, attachment, stream.key, first, to)
-            if attachment in self.given.left:  # Named by a unary ack, before the slice has taken them back.
-                held = [(low, high) for one, low, high in stream.held(first, to) if one is attachment]
-                self.given.ack_left(life, stream.key, held)
+        acks._settle, acks.was_told = acking, telling  # type: ignore[method-assign]
+        returning.take_back, attaching.end_attachment = taking_back, detaching  # type: ignore[method-assign]
 
     @property
     def now_ms(self) -> int:

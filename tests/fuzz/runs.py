@@ -58,8 +58,10 @@ def plan(seed: int) -> Plan:
     )
 
 
-def attempt(found: Plan, only: Sequence[int] | None = None) -> Failure | None:
-    """Runs a plan, or only some of its steps. Returns how it failed, or None."""
+def attempt(
+    found: Plan, only: Sequence[int] | None = None, then: Callable[[World], None] | None = None
+) -> Failure | None:
+    """Runs a plan, or only some of its steps; then `then`, which is told the world. Returns how it failed, or None."""
     world = None
     where = "the start"
     chosen = range(len(found.steps)) if only is None else only
@@ -79,6 +81,9 @@ def attempt(found: Plan, only: Sequence[int] | None = None) -> Failure | None:
             world.say("[end]")
             finish(world, found.stays)
             world.check_answers()
+            if then is not None:
+                where = "what comes then"
+                then(world)
     except Exception as error:
         return Failure(where, error, str if world is None else world.told)
     return None

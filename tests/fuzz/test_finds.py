@@ -17,9 +17,11 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch import letters, loading
 from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
 from shoal_slice_node.core.dispatch.attachment import Attachment
+from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.growing import Growing
 from shoal_slice_node.core.dispatch.leases import Lease, LeaseClock
 from shoal_slice_node.core.dispatch.letters import Letters
+from shoal_slice_node.core.dispatch.range_room import RangeRoom
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.room_line import RoomLine
@@ -129,6 +131,10 @@ def one_message_more(decode_trims: Any) -> Any:
     return lambda payload: [(key_id, low + 1, lsn) for key_id, low, lsn in decode_trims(payload)]
 
 
+def never_less(count: Any) -> Any:
+    return lambda room, feed, more: count(room, feed, max(0, more))
+
+
 def uncounted(_: Any) -> Any:
     return lambda _, spread: spread.chunks.clear()
 
@@ -189,7 +195,9 @@ DEFECTS = {
     "a watch does not tell who leaves": Defect(WatchedKey, "left", nothing, 200),
     "a watch does not tell presence": Defect(Watching, "attached", nothing, 150),
     "a watched prefix does not hear of changes": Defect(WatchedPrefix, "changed", nothing, 200, first=300),
-    "chunks that wait are let go uncounted": Defect(Growing, "_let_go", uncounted, 20),
+    "what sessions only pull from is not counted": Defect(Feed, "_count_pulled", nothing, 200),
+    "ranges that are gone still count": Defect(RangeRoom, "count", never_less, 60),
+    "chunks that wait are let go uncounted": Defect(Growing, "_let_go", uncounted, 60),
 }
 
 

@@ -13,9 +13,11 @@ from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters.answer_room import AnswerRoom, Reservation, Start
 from shoal_slice_node.adapters.answers import Answers
 from shoal_slice_node.adapters.limits import (
+    ANSWER_BYTES,
     ANSWERS_HELD_FLOOR_BYTES,
     ANSWERS_PENDING_MAX,
     LARGE_ANSWER_BYTES,
+    RESERVED_ANSWER_BYTES,
     SMALL_ANSWER_BYTES,
     SMALL_ANSWERS_BYTES,
 )
@@ -31,6 +33,13 @@ def answers_of(room: AnswerRoom) -> Answers:
     return Answers(room, lambda: None)
 
 
+def taken(answers: Answers, room_bytes: int) -> wire.SessionResponse:
+    """Returns the response that is made of the answers that fit."""
+    parts: list[bytes] = []
+    answers.take(parts, room_bytes)
+    return wire.SessionResponse.FromString(b"".join(parts))
+
+
 def test_answers_that_are_not_read_stop_their_session() -> None:
     """1,024 answers of refused frames, 550 KB each, waited for each session: three took a node of 512 MiB to 1,168."""
     room = AnswerRoom(20 * LARGE_ANSWER_BYTES)
@@ -41,8 +50,7 @@ def test_answers_that_are_not_read_stop_their_session() -> None:
         answers.add(LARGE, 1)
         count += 1
     assert answers.held_bytes() == room.share.used_bytes <= room.share.limit_bytes // 4
-    response = wire.SessionResponse()
-    answers.take(response, 1 << 30)
+    response = taken(answers, 1 << 30)
     assert len(response.answers) == count and not answers.room.is_set(), "they are on their way, and not there"
     answers.written()
     assert answers.room.is_set() and not room.share.used_bytes and not answers.owed
@@ -56,8 +64,46 @@ def test_a_session_that_is_owed_too_much_is_read_on_at_half_of_it() -> None:
     while answers.owed > ANSWERS_PENDING_MAX // 2:
         assert not answers.room.is_set(), answers.owed
         answers.add(wire.Answer(), 1)
-        answers.take(wire.SessionResponse(), 1000)
+        answers.take([], 1000)
     assert answers.room.is_set()
+
+
+def test_answers_of_all_sizes_are_joined_as_they_came_and_counted_as_they_wait() -> None:
+    """An answer was charged its bytes and waited as a message, which takes 5 to 208 times as much."""
+    room = AnswerRoom(20 * LARGE_ANSWER_BYTES)
+    answers = answers_of(room)
+    sizes = [0, 1, 100, 120, 121, 122, 123, 124, 125, 126, 127, 128, 129, 16_370, 16_384, 100_000, 3_000_000]
+    asked = [wire.Answer(sequence=number, outcome=bytes(size)) for number, size in enumerate(sizes)]
+    for one in asked:
+        answers.expect(1)
+        answers.add(one, 1)
+    assert room.share.used_bytes == sum(ANSWER_BYTES + one.ByteSize() for one in asked) == answers.held_bytes()
+    found = list(taken(answers, 130).answers)
+    assert len(found) == 2, "what fits"
+    found = [*found, *taken(answers, 1).answers, *taken(answers, 1 << 30).answers]
+    assert found == asked and not answers.owed and not answers
+    answers.written()
+    assert not room.share.used_bytes
+
+
+def test_an_answer_that_is_prepared_counts_until_it_is_written_dropped_or_its_session_ends() -> None:
+    """Places of what is unacked waited for the journal as a list, which nothing counted."""
+    room = AnswerRoom(20 * LARGE_ANSWER_BYTES)
+    answers = answers_of(room)
+    first, second, third = [answers.prepare(LARGE) for _ in range(3)]
+    cost_bytes = LARGE.ByteSize() + ANSWER_BYTES
+    assert room.share.used_bytes == answers.held_bytes() == 3 * cost_bytes and not answers
+    answers.drop_prepared(first)
+    answers.add_prepared(second, 0)
+    assert room.share.used_bytes == 2 * cost_bytes
+    assert list(taken(answers, 1 << 30).answers) == [LARGE]
+    answers.written()
+    assert room.share.used_bytes == answers.held_bytes() == cost_bytes
+    answers.close()
+    assert not room.share.used_bytes
+    answers.add_prepared(third, 0)
+    answers.drop_prepared(answers.prepare(LARGE))
+    assert not room.share.used_bytes and not answers
 
 
 def test_where_the_share_is_full_a_session_goes_on_frame_by_frame() -> None:
@@ -70,7 +116,7 @@ def test_where_the_share_is_full_a_session_goes_on_frame_by_frame() -> None:
         answers.expect(1)
         assert not answers.room.is_set()
         answers.add(small, 1)
-        assert answers.take(wire.SessionResponse(), 1000) < 1000
+        assert answers.take([], 1000) < 1000
         assert answers.room.is_set(), "its answer is on its way"
         answers.written()
     answers.add(LARGE, 0)
@@ -88,9 +134,9 @@ def test_a_large_answer_fills_what_was_reserved_for_it() -> None:
     room.reserve(keep, "session")
     assert room.share.free_bytes == 0
     answer(LARGE)
-    assert room.share.used_bytes == LARGE.ByteSize()
-    answers.take(wire.SessionResponse(), 1 << 30)
-    assert answers.held_bytes() == LARGE.ByteSize()
+    assert room.share.used_bytes == LARGE.ByteSize() + RESERVED_ANSWER_BYTES
+    answers.take([], 1 << 30)
+    assert answers.held_bytes() == LARGE.ByteSize() + RESERVED_ANSWER_BYTES
     answers.written()
     assert not room.share.used_bytes and not answers.owed
     answers.close()
@@ -307,7 +353,7 @@ async def test_what_a_session_is_owed_is_never_below_zero(tmp_path: Path, monkey
     owed: list[int] = []
     take = Answers.take
 
-    def taken(self: Answers, response: wire.SessionResponse, room_bytes: int) -> int:
+    def taken(self: Answers, response: list[bytes], room_bytes: int) -> int:
         left = take(self, response, room_bytes)
         owed.append(self.owed)
         return left

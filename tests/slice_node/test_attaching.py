@@ -14,6 +14,7 @@ from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.limits import (
     ATTACHED_PER_STEP,
     ATTACHMENT_BYTES,
+    COUNTED_NAME_BYTES,
     FEED_BYTES,
     INLINE_STREAMS_MAX,
     OWED_BY_PULLS_MAX,
@@ -27,7 +28,7 @@ from shoal_slice_node.core.limits import (
 from shoal_slice_node.core.node.requests import attach
 from shoal_slice_node.core.turns import Work, finish
 
-from .core_driver import CoreDriver, bind, declare, publish, unbind
+from .core_driver import CoreDriver, bind, declare, drop, publish, unbind
 
 ONE_QUEUE_BYTES = ATTACHMENT_BYTES + FEED_BYTES + 2 * STREAM_BYTES
 """Of a queue with two bindings that nothing else consumes."""
@@ -291,3 +292,28 @@ def test_a_pull_that_was_forgotten_before_takes_no_later_one_with_it() -> None:
     (later,) = session.pullers.values()
     assert later is not before and not session.remove_puller(before)
     assert list(session.pullers.values()) == [later] and session.remove_puller(later)
+
+
+def test_long_names_of_queues_and_keys_count() -> None:
+    """Bindings of keys with 250-byte names took 793 bytes, and counted as 450."""
+    core = CoreDriver()
+    core.change(declare("q", "Q" * 100), bind("q", "k", "K" * 250), bind("Q" * 100, "K" * 250, "L" * 36))
+    session, share = core.session(), core.dispatcher.shares.attached
+    core.attach(session, "q", 1)
+    assert share.used_bytes == ONE_QUEUE_BYTES + 250 - COUNTED_NAME_BYTES
+    core.change(bind("q", "M" * 136))
+    assert share.used_bytes == ONE_QUEUE_BYTES + STREAM_BYTES + 250 + 136 - 2 * COUNTED_NAME_BYTES
+    core.change(unbind("q", "K" * 250, discard=True))
+    core.pump()
+    first = ONE_QUEUE_BYTES + 136 - COUNTED_NAME_BYTES
+    assert share.used_bytes == first
+    core.attach(session, "Q" * 100, 2)
+    assert share.used_bytes == first + ONE_QUEUE_BYTES + 350 - 2 * COUNTED_NAME_BYTES
+    share.limit_bytes = share.used_bytes
+    core.attach(session, "Q" * 100, 2)
+    core.dispatcher.detach(session, 2)
+    core.pump()
+    assert share.used_bytes == first
+    core.change(drop("q"))
+    core.pump()
+    assert share.used_bytes == ATTACHMENT_BYTES

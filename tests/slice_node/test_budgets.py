@@ -26,6 +26,7 @@ from shoal_slice_node.core.limits import (
     ATTACHMENT_BYTES,
     DELIVERIES_FLOOR_BYTES,
     FEED_BYTES,
+    LEASE_BYTES,
     MEMORY_BASE_BYTES,
     OWED_BYTES,
     OWED_FLOOR,
@@ -161,6 +162,22 @@ def test_who_owes_much_may_owe_less_when_the_share_is_full_and_more_again_when_i
     assert shares.owed.used_bytes == 901 * OWED_BYTES
     assert greedy.owed_max == modest.owed_max == 250 and not greedy.has_room and modest.has_room
     greedy.owed = OWED_FLOOR
+    shares.divide_owed([greedy, modest])
+    assert greedy.owed_max == OWED_PER_SESSION_MAX
+
+
+def test_leases_count_and_take_from_what_their_own_session_may_owe() -> None:
+    """What one message a tick under an ack timeout takes was charged as a third of it."""
+    shares = DispatchShares(owed_bytes=4000 * (OWED_BYTES + LEASE_BYTES))
+    greedy, modest = Session(1, 1 << 20), Session(2, 1 << 20)
+    greedy.owed, modest.owed = 3000, 1
+    greedy.leases.count_out(3000)
+    shares.divide_owed([modest], [greedy])
+    assert shares.owed.used_bytes == 3000 * (OWED_BYTES + LEASE_BYTES) + OWED_BYTES
+    shares.divide_owed([greedy, modest])
+    assert shares.owed.used_bytes == 3000 * (OWED_BYTES + LEASE_BYTES) + OWED_BYTES
+    assert greedy.owed_max == OWED_FLOOR and modest.owed_max == shares.owed.limit_bytes // (4 * OWED_BYTES)
+    greedy.leases.count_out(-3000)
     shares.divide_owed([greedy, modest])
     assert greedy.owed_max == OWED_PER_SESSION_MAX
 

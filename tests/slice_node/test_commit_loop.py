@@ -319,7 +319,7 @@ async def test_acks_are_taken_when_their_record_is_written(monkeypatch: pytest.M
 async def test_a_batch_that_cannot_be_gathered_is_answered_all_the_same() -> None:
     """What it had taken already was forgotten: it heard neither good nor bad."""
 
-    def fails() -> bytes:
+    def fails(_: Item) -> bytes:
         raise RuntimeError("a table cannot be read")
 
     async with looped() as (node, task):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import pytest
 
 from shoal_slice_node.core.dispatch import leases
+from shoal_slice_node.core.limits import LEASE_BYTES
 
 from .core_driver import bind, declare, publish
 from .nacks_driver import TIMEOUT_MS, NacksDriver
@@ -65,3 +68,112 @@ def test_a_lease_waits_for_its_last_parcel_though_some_of_it_joined_an_earlier_o
     late = core.session()
     core.attach(late, "timed")
     assert [key for key, _, _ in core.take(late)] == ["k0"], "it was not sent, and is not dead"
+
+
+def test_a_session_counts_the_leases_with_something_out() -> None:
+    """Of an attached queue, one for what it is given in a tick; of pulls, one for each, also from many keys."""
+    core = NacksDriver()
+    core.timed("q")
+    core.change(declare("p"), bind("q", "k"), bind("p", "k", "l", "m"))
+    session = core.session()
+    core.attach(session, "q")
+    for _ in range(3):
+        core.change(publish("k", b"x", b"y"), publish("l", b"x"), publish("m", b"x"))
+        core.pump()
+        core.wait(100)
+    assert session.leases.out == 3
+    core.pull(session, "p", 2, lease_ms=1000)
+    core.pull(session, "p", 10, lease_ms=1000)
+    assert session.leases.out == 5
+    core.deliveries(session)
+    core.ack(session, "k", 1, 4)
+    assert session.leases.out == 4, "one has another message out"
+    core.wait(1_100)
+    assert session.leases.out == 2, "those of the pulls are over, from all keys"
+    assert len(core.pull(session, "p", 100, lease_ms=1000)) >= 3
+    core.dispatcher.close(session)
+    core.pump()
+    assert session.leases.out == 0
+
+
+def test_a_lease_takes_no_more_than_what_is_charged() -> None:
+    """It took 300 bytes, of which nothing was charged: a list for its one stream was a third of them."""
+    core = NacksDriver()
+    core.timed("q")
+    core.change(bind("q", "k"), publish("k", b"x"))
+    session = core.session()
+    core.attach(session, "q")
+    core.pump()
+    attachment = session.attachments[1]
+    (stream,) = attachment.feed.streams.values()
+    clock, given = leases.LeaseClock(), 1_000
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for number in range(given):
+            lease = leases.Lease(attachment, TIMEOUT_MS, until_ms=10_000 + number)
+            lease.take(stream, 1)
+            clock.add(lease)
+        del lease
+        taken_bytes = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken_bytes < 1.25 * LEASE_BYTES * given, taken_bytes // given
+
+
+def test_leases_begin_in_their_order_though_others_are_opened_all_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lease never began while others were opened, as many with each tick as begin."""
+    monkeypatch.setattr(leases, "LEASES_BEGUN_PER_TICK", 2)
+    core = NacksDriver()
+    names = [f"q{number}" for number in range(20)]
+    declared(core, *names, ack_timeout_ms=TIMEOUT_MS)
+    core.change(*[bind(name, f"k{number}") for number, name in enumerate(names)])
+    session = core.session()
+    for handle, name in enumerate(names, 1):
+        core.attach(session, name, handle)
+    opened, begun = [], []
+    for some in (range(4), *(range(number, number + 2) for number in range(4, 20, 2)), range(0)):
+        core.change(*[publish(f"k{one}", b"x") for one in some])
+        core.pump()
+        opened += [session.attachments[one + 1].lease for one in some]
+        core.wait(100)
+        begun.append([one is not None and bool(one.until_ms or one in session.leases._waiting) for one in opened])
+    assert begun[0] == [True, True, False, False] and begun[1] == [True] * 4 + [False] * 2
+    assert begun[-1] == [True] * 20
+
+
+def test_a_lease_that_was_sent_begins_though_one_that_was_opened_before_it_waits() -> None:
+    core = NacksDriver()
+    declared(core, "first", "second", ack_timeout_ms=TIMEOUT_MS)
+    core.change(bind("first", "k1", "k3"), bind("second", "k2"))
+    session = core.session()
+    core.attach(session, "first", 1)
+    core.attach(session, "second", 2)
+    for key in "k1", "k2", "k3":
+        core.change(publish(key, b"x"))
+        core.pump()
+    first, second = (session.attachments[handle].lease for handle in (1, 2))
+    assert first is not None and second is not None and first.parcel > second.parcel
+    core.wait(100)
+    for _ in range(2):
+        core.dispatcher.sent(session, core.dispatcher.take(session, 1).cost_bytes)
+    core.wait(100)
+    assert list(session.leases._waiting) == [first], "the second has its time, as all of it was sent"
+
+
+def test_a_lease_of_which_nothing_is_out_any_more_keeps_no_stream() -> None:
+    """Of pulls that were acked the clock keeps leases of an hour, and these kept all done ranges of their bindings."""
+    core = NacksDriver()
+    core.change(declare("q"), bind("q", "k", "l"), publish("k", b"x"), publish("l", b"y"))
+    session = core.session()
+    assert len(core.pull(session, "q", 10, lease_ms=3_600_000)) == 2
+    (puller,) = session.pullers.values()
+    feed, clock = puller.feed, core.dispatcher.registry.leases
+    keys = list(feed.streams)
+    core.dispatcher.ack(puller, keys[0], 1, 2)
+    ((_, _, lease),) = clock._heap
+    assert len(list(lease.streams)) == 2
+    core.dispatcher.ack(puller, keys[1], 1, 2)
+    core.flush()
+    core.pump()
+    assert not core.dispatcher.feeds and len(clock) == 1 and not list(lease.streams)

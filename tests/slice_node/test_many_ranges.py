@@ -12,6 +12,8 @@ from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.limits import (
     ATTACHMENT_BYTES,
     FEED_BYTES,
+    HEAVY_RANGES,
+    INLINE_STREAMS_MAX,
     OWED_BYTES,
     OWED_FLOOR,
     OWED_OVER,
@@ -74,7 +76,7 @@ def test_a_queue_of_many_keys_that_turns_out_to_be_too_large_ends_its_sessions()
     assert share.used_bytes < 0.1 * share.limit_bytes
     queue_id = core.tables.queue_by_name.get(b"b") or b""
     pull = core.puller.pull(core.session(), queue_id, PullTerms(1_000, 0, 1_000), core.now_ms)
-    with pytest.raises(ResourceExhausted, match="memory of attached queues"):
+    with pytest.raises(ResourceExhausted, match="memory of done ranges of queues that are only pulled from"):
         while True:
             next(pull)
             core.dispatcher.turn()
@@ -195,29 +197,101 @@ def test_ranges_that_changes_make_of_attached_queues_have_a_bound() -> None:
     for low in range(2, 2_000, 2):
         core.change(acks(*((queue, "k", low, low + 1) for queue in QUEUES)))
         if low % 200 == 0:
-            core.dispatcher.divide_owed([session, honest])
+            core.dispatcher.relieve()
+            core.pump()
+            if session.ended_by is not None and not session.closed:
+                core.dispatcher.close(session)
+                core.pump()
     share = core.dispatcher.shares.attached
     assert isinstance(session.ended_by, ResourceExhausted) and honest.ended_by is None and share.free_bytes > 0
-    core.dispatcher.close(session)
-    core.pump()
     core.attach(core.session(), "honest")
     core.check()
+
+
+def pull(core: CoreDriver, queue: str, session: Session | None = None) -> list[wire.Delivery]:
+    """One message, under a lease of an hour, while others have their turns."""
+    queue_id = core.tables.queue_by_name.get(queue.encode()) or b""
+    steps = core.puller.pull(session or core.session(), queue_id, PullTerms(1, 0, 3_600_000), core.now_ms)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as error:
+            return [parcel.to_wire() for parcel in error.value]
+        core.dispatcher.turn()
+
+
+ONLY_PULLED = "memory of done ranges of queues that are only pulled from, bytes: "
 
 
 def test_queues_with_many_ranges_are_pulled_from_while_half_of_the_memory_is_free() -> None:
     """229 pulls with leases of an hour kept everybody from attaching."""
     core = with_ranges(QUEUES, ["k"])
-    core.change(declare("honest"), bind("honest", "k"))
+    core.change(declare("honest", "small"), bind("honest", "k"), bind("small", "s"))
+    core.change(publish("s", *[b"x"] * (2 * HEAVY_RANGES + 2)))
+    with_done(core, "small", ["s"], every_second(HEAVY_RANGES))
     core.restart(DispatchShares(attached_bytes=4 * RANGES * RANGE_BYTES))
-    assert core.pull(core.session(), "a", 1, lease_ms=3_600_000)
-    for queue in QUEUES[1:]:
-        try:
-            core.pull(core.session(), queue, 1, lease_ms=3_600_000)
-        except ResourceExhausted as error:
-            assert "memory of attached queues" in error.message
-    core.attach(core.session(), "honest")
+    room, size_bytes = core.dispatcher.registry.range_room, RANGES * RANGE_BYTES
+    assert pull(core, "a") and pull(core, "b")
+    assert room.pulled_bytes == 2 * size_bytes
+    for queue in ("c", "d"):
+        with pytest.raises(ResourceExhausted, match=f"{ONLY_PULLED}{3 * size_bytes}; the limit is {2 * size_bytes}"):
+            pull(core, queue)
+    assert pull(core, "a"), "it takes no more ranges"
+    assert pull(core, "small"), "a worker with few ranges does not wait for others' leases"
+    session = core.session()
+    core.attach(session, "a", 1, 1)
+    core.attach(session, "honest", 2, 1)
+    assert room.pulled_bytes == size_bytes and pull(core, "c")
+    core.dispatcher.detach(session, 1)
+    assert room.pulled_bytes == 3 * size_bytes + RANGE_BYTES, "and one that is given again"
+    core.now_ms += 3_600_001
+    core.end_leases()
+    core.pump()
+    assert room.pulled_bytes == 0 and pull(core, "d")
+
+
+def test_a_queue_with_many_ranges_that_a_session_has_attached_is_pulled_from() -> None:
+    """Its ranges are in memory anyway."""
+    core = with_ranges(["a"], ["k"])
+    core.restart(DispatchShares(attached_bytes=int(1.5 * RANGES * RANGE_BYTES)))
+    core.attach(core.session(), "a", 1, 1)
+    assert pull(core, "a") and core.dispatcher.registry.range_room.pulled_bytes == 0
+
+
+def test_what_others_attached_refuses_no_pull_from_a_queue_with_many_ranges() -> None:
+    """More than half of the memory was used, though not by pulls."""
+    core, names = with_ranges(["a"], ["k"]), [f"n{number}" for number in range(60)]
+    core.change(declare(*names), *(bind(name, "k") for name in names))
+    core.restart(DispatchShares(attached_bytes=int(1.6 * 60 * QUEUE_BYTES)))
+    attach(core, core.session(), names)
     share = core.dispatcher.shares.attached
-    assert share.used_bytes < 0.6 * share.limit_bytes
+    assert share.used_bytes > 0.6 * share.limit_bytes
+    with pytest.raises(ResourceExhausted, match="memory of attached queues, bytes"):
+        pull(core, "a")  # There is no memory at all for its ranges.
+    core.pump()
+    assert share.used_bytes == 60 * QUEUE_BYTES and core.dispatcher.registry.range_room.pulled_bytes == 0
+    share.limit_bytes = 2 * 60 * QUEUE_BYTES
+    assert pull(core, "a")
+
+
+def test_a_queue_that_is_loaded_in_turns_is_refused_as_others_are_where_pulls_have_their_half() -> None:
+    """It had no ranges yet when they were looked at, and took all of the memory."""
+    keys, ranges = [f"k{number}" for number in range(INLINE_STREAMS_MAX + 1)], 8
+    core = CoreDriver()
+    core.change(declare(*QUEUES))
+    for queue in QUEUES:
+        core.change_all(bind(queue, key) for key in keys)
+    core.change_all(publish(key, *[b"x"] * (2 * ranges + 2)) for key in keys)
+    for queue in QUEUES:
+        with_done(core, queue, keys, every_second(ranges))
+    ranges_bytes = len(keys) * ranges * RANGE_BYTES
+    core.restart(DispatchShares(attached_bytes=5 * ranges_bytes))
+    assert pull(core, "a") and pull(core, "b")
+    core.pump()
+    with pytest.raises(ResourceExhausted, match=ONLY_PULLED):
+        pull(core, "c")
+    core.pump()
+    assert core.dispatcher.registry.range_room.pulled_bytes == 2 * ranges_bytes
 
 
 def test_a_queue_with_many_ranges_stays_where_others_took_the_memory() -> None:
@@ -234,5 +308,6 @@ def test_a_queue_with_many_ranges_stays_where_others_took_the_memory() -> None:
     share = core.dispatcher.shares.attached
     share.limit_bytes = 10 * share.used_bytes
     share.hold(share.free_bytes + share.limit_bytes // 4)
-    core.dispatcher.divide_owed([honest])
+    core.dispatcher.relieve()
+    core.pump()
     assert honest.ended_by is None

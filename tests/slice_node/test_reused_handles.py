@@ -9,6 +9,7 @@ from shoal_slice_node.core.dispatch import detached_handles, sessions
 from shoal_slice_node.core.dispatch.detached_handles import DetachedHandles
 from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.limits import ATTACHMENT_BYTES, FEED_BYTES, STREAM_BYTES
 from shoal_slice_node.core.node import requests
 
 from .core_driver import CoreDriver, bind, declare, drop, publish
@@ -166,7 +167,7 @@ def test_a_queue_that_is_dropped_and_declared_anew_gets_nothing_of_its_former_li
 
 def test_what_is_remembered_of_handles_is_bounded(core: CoreDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sessions, "DETACHED_NOTED_MAX", 20)
-    monkeypatch.setattr(detached_handles, "SWEPT_HANDLES", 600)
+    monkeypatch.setattr(detached_handles, "DETACHED_LOOKS_PER_STEP", 600)
     session = waiting(core, 5)
     for number in range(100):
         core.attach(session, ("other", NAMES[0])[number % 2], 1)
@@ -189,7 +190,7 @@ def test_few_of_many_parcels_that_lost_their_handles_are_passed_over_at_a_time(
 ) -> None:
     """1,460 parcels of 1,000 handles each were passed over in one step of 2.7 s."""
     for module in sessions, detached_handles:
-        monkeypatch.setattr(module, "SWEPT_HANDLES", 30 * (1 + len(NAMES)))
+        monkeypatch.setattr(module, "DETACHED_LOOKS_PER_STEP", 30 * (1 + len(NAMES)))
     session = waiting(core, 100)
     for handle in range(1, len(NAMES) + 1):
         core.dispatcher.detach(session, handle)
@@ -206,7 +207,7 @@ def test_a_sweep_that_is_not_gone_on_with_keeps_nothing_that_was_sent(
 ) -> None:
     """It kept each parcel with its chunk, up to a session's whole window, for as long as anything waited."""
     monkeypatch.setattr(sessions, "DETACHED_NOTED_MAX", 0)
-    monkeypatch.setattr(detached_handles, "SWEPT_HANDLES", 1)
+    monkeypatch.setattr(detached_handles, "DETACHED_LOOKS_PER_STEP", 1)
     session = waiting(core, 20)
     core.attach(session, "other", 1)
     assert session.detached._to_sweep is not None
@@ -223,7 +224,7 @@ def test_a_sweep_that_is_not_gone_on_with_keeps_nothing_that_was_sent(
 def test_a_handle_that_is_detached_behind_a_sweep_is_not_forgotten_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """The sweep had passed its parcel while it was attached: what was for one queue came to another one."""
     monkeypatch.setattr(sessions, "DETACHED_NOTED_MAX", 0)
-    monkeypatch.setattr(detached_handles, "SWEPT_HANDLES", 1)
+    monkeypatch.setattr(detached_handles, "DETACHED_LOOKS_PER_STEP", 1)
     core = CoreDriver()
     core.change(declare("a", "b", "c", "d", "e"), bind("a", "ka"), bind("b", "kb"))
     session = core.session()
@@ -233,3 +234,91 @@ def test_a_handle_that_is_detached_behind_a_sweep_is_not_forgotten_with_it(monke
     for queue, handle in ("c", 2), ("d", 3), ("e", 2), ("c", 2):
         core.attach(session, queue, handle)
     assert core.deliveries(session) == [], "neither is for a queue that the session has attached now"
+
+
+def test_handles_that_can_be_forgotten_together_are_forgotten_in_steps(
+    core: CoreDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """180,000 were forgotten in one step of 12 s."""
+    monkeypatch.setattr(detached_handles, "DETACHED_FORGOTTEN_PER_STEP", 4)
+    session = waiting(core, 3)
+    for handle in range(2, len(NAMES) + 1):
+        core.dispatcher.detach(session, handle)
+    before = core.dispatcher.shares.attached.used_bytes
+    core.change(publish("k", b"later"))
+    core.pump()
+    for _ in range(3):
+        core.dispatcher.sent(session, core.dispatcher.take(session, 1).cost_bytes)
+    assert session.waiting, "the last one names none of them"
+    noted = [session.detached.noted]
+    while core.dispatcher.has_work:
+        core.dispatcher.turn()
+        noted.append(session.detached.noted)
+    assert noted == [25, 21, 17, 13, 9, 5, 1, 0]
+    assert not session.detached
+    assert before - core.dispatcher.shares.attached.used_bytes == 29 * ATTACHMENT_BYTES
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_handles_are_forgotten_in_steps_though_nothing_waits_any_more(
+    core: CoreDriver, monkeypatch: pytest.MonkeyPatch, closes: bool
+) -> None:
+    monkeypatch.setattr(detached_handles, "DETACHED_FORGOTTEN_PER_STEP", 10)
+    session = waiting(core, 1)
+    for handle in range(2, len(NAMES) + 1):
+        core.dispatcher.detach(session, handle)
+    core.dispatcher.sent(session, core.dispatcher.take(session, 1 << 20).cost_bytes)
+    assert not session.waiting and session.detached.noted == 19
+    if closes:
+        core.dispatcher.close(session)
+        assert session.detached.noted == 0 and len(session.detached._former) == 9, "ten were forgotten at once"
+    else:
+        core.attach(session, NAMES[1], 2)
+    core.settle()
+    assert session.detached.noted == 0 and not session.detached
+    if not closes:
+        core.change(publish("k", b"new"))
+        core.pump()
+        assert [(one.low, list(one.handles)) for one in sent(core, session)] == [(1, [2]), (2, [1, 2])]
+
+
+def test_a_sweep_ends_in_steps(core: CoreDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its end looked at all former attachments in one step."""
+    monkeypatch.setattr(sessions, "DETACHED_NOTED_MAX", 10)
+    monkeypatch.setattr(detached_handles, "DETACHED_FORGOTTEN_PER_STEP", 4)
+    session = waiting(core, 2)
+    for handle in range(2, len(NAMES) + 1):
+        core.dispatcher.detach(session, handle)
+    core.attach(session, "other", 2)
+    noted = [session.detached.noted]
+    while core.dispatcher.has_work:
+        core.dispatcher.turn()
+        noted.append(session.detached.noted)
+    assert noted == [25, 21, 17, 13, 9, 5, 1, 0] and len(session.waiting) == 2
+
+
+def test_few_of_many_parcels_are_swept_at_a_time(
+    core: CoreDriver, monkeypatch: pytest.MonkeyPatch, looks: list[int]
+) -> None:
+    """Parcels of 1,000 handles each cost as much as that."""
+    monkeypatch.setattr(sessions, "DETACHED_NOTED_MAX", 0)
+    monkeypatch.setattr(detached_handles, "DETACHED_LOOKS_PER_STEP", 20 * (1 + len(NAMES)))
+    session = waiting(core, 100)
+    for _ in range(6):
+        looks.append(0)
+        core.attach(session, "other", 1)
+    assert looks == [0, 20, 20, 20, 20, 20, 0]
+
+
+def test_a_handle_that_is_used_again_all_the_time_is_remembered_as_often_as_parcels_wait(core: CoreDriver) -> None:
+    """What was sent long ago stayed noted for as long as the handle was used again before the rest had left."""
+    core.change(declare(*(f"e{number}" for number in range(50))))
+    session = waiting(core, 5)
+    for number in range(50):
+        core.attach(session, f"e{number}", 1)
+        core.change(publish("k", b"x"))
+        core.pump()
+        while len(session.waiting) > 5:
+            core.dispatcher.sent(session, core.dispatcher.take(session, 1).cost_bytes)
+        assert session.detached.noted <= 6
+    assert core.dispatcher.shares.attached.used_bytes < 100 * (FEED_BYTES + STREAM_BYTES + ATTACHMENT_BYTES)

@@ -21,7 +21,7 @@ from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import Source, Work
 
-from .core_driver import PARTITIONS, CoreDriver, bind, bodies_of, declare, publish, raises
+from .core_driver import PARTITIONS, CoreDriver, bind, bodies_of, declare, publish, purge, raises
 from .determinism_steps import QUEUES, contents, step
 from .memory_base import MemoryBase
 
@@ -196,9 +196,37 @@ def iter_forever() -> Work[object]:
         yield
 
 
+def test_keys_of_a_replayed_tail_beyond_those_that_are_noted_are_found_by_a_walk(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The walk after the start found those of them that the checkpoint had before; the logs of others stayed."""
+    monkeypatch.setattr("shoal_slice_node.core.node.replica.ADVANCED_NOTED_MAX", 2)
+    base = MemoryBase()
+    leader = CoreDriver(Delta(base))
+    keys = [f"k{number}" for number in range(5)]
+    leader.change(declare("q"), bind("q", *keys), *(publish(key, b"x") for key in keys), purge("q"))
+    delta = Delta(base)
+    replica = Replica(delta)
+    for record in leader.records:
+        replica.apply(record)
+    assert len(replica._advanced) == 2
+    core = CoreDriver()
+    core.node, core.state, core.tables = replica.lead(2, core.now_ms), replica.state, delta
+    core.dispatcher, core.trimmer = core.node.dispatcher, core.node.trimmer
+    has_lsn = 0
+    core.node.key_walk.checkpoint_lsn = lambda: has_lsn
+    core.settle()
+    assert core.state.kept.messages == 3
+    delta.freeze()
+    base.checkpoint(delta)
+    has_lsn = core.state.lsn
+    core.settle()
+    assert core.state.kept.messages == 0 and core.node.key_walk.done
+
+
 def test_the_latest_keys_of_a_replayed_tail_are_noted_once_each(monkeypatch: pytest.MonkeyPatch) -> None:
     """One key whose cursors advanced often pushed out all others."""
-    monkeypatch.setattr("shoal_slice_node.core.node.replica.RECOVERED_KEYS_MAX", 2)
+    monkeypatch.setattr("shoal_slice_node.core.node.replica.ADVANCED_NOTED_MAX", 2)
     replica = Replica(MemoryTables())
     for key_id in (b"a", b"b", b"b", b"b", b"c", b"b"):
         replica._note([key_id])

@@ -118,7 +118,7 @@ def test_lines_take_turns_and_keys_of_one_size_come_in_their_order() -> None:
         found.append(key_id)
         if key_id.startswith(b"large"):
             lines.put_back(line, key_id, scan or CursorScan(1, 2, 1))
-    assert found == [b"small", b"large 0", b"another"] and lines.scanned == [b"large 0"]
+    assert found == [b"small", b"large 0", b"another"] and lines.is_scanned(b"large 0")
     for number in range(1, CURSOR_SCANS_MAX):
         line = lines.next_line()
         assert line is not None and lines.take(line) == (b"large %d" % number, None)

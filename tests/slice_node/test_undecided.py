@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from random import Random
 
 import pytest
@@ -11,6 +12,7 @@ from shoal_slice_node.core.dispatch import deciding
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Resting, Returned
 from shoal_slice_node.core.dispatch.undecided import Undecided, Waiting
+from shoal_slice_node.core.limits import RESTING_BYTES
 
 from .core_driver import bind, declare, publish
 from .dead_letters_driver import DeadLettersDriver
@@ -34,6 +36,34 @@ def streams() -> list[Stream]:
 
 def resting(number: int, session: int = 1) -> Resting:
     return Resting(Returned(number, number + 1, 1), Reason.NACK, 0, session)
+
+
+@pytest.mark.parametrize("queues", [1, 400])
+def test_a_stretch_of_a_binding_of_its_own_takes_no_more_than_what_is_charged(queues: int) -> None:
+    """Each had a deque, and each queue an ordered dict: 800 and 1,200 bytes, where 300 are charged for all of it."""
+    core = DeadLettersDriver()
+    names = [f"q{number}" for number in range(queues)]
+    keys = [f"k{number}" for number in range(400 // queues)]
+    core.declare(names)
+    core.change_all(bind(name, *keys) for name in names)
+    session = core.session()
+    for handle, name in enumerate(names):
+        core.attach(session, name, handle)
+    core.pump()
+    streams = [stream for feed in core.dispatcher.feeds.values() for stream in feed.streams.values()]
+    undecided, waiting = Undecided(), [resting(number) for number in range(len(streams))]
+    assert len(streams) == 400
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        for stream, one in zip(streams, waiting, strict=True):
+            undecided.add(stream, one)
+        taken_bytes = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert taken_bytes < len(streams) * RESTING_BYTES, taken_bytes // len(streams)
+    found = [undecided.take() for _ in streams]
+    assert [list(one.stretches) for one in found] == [[one] for one in waiting] and not undecided
 
 
 def numbers(waiting: Waiting) -> list[int]:

@@ -24,6 +24,8 @@ from shoal_slice_node.core.dispatch.shares import Share
 from shoal_slice_node.core.read.listing import list_keys
 from shoal_slice_node.core.watching import watched_prefix
 from shoal_slice_node.core.watching.limits import WATCHES_PER_CONNECTION_MAX
+from shoal_slice_node.core.watching.watcher import Watcher
+from shoal_slice_node.core.watching.watching import Watching
 from tests.slice_node.brokers import WAIT_S, connected, connections, running, served
 from tests.slice_node.core_driver import bind, declare, drop, unbind
 from tests.slice_node.raw_session import NARROW, RawSession
@@ -201,7 +203,10 @@ async def test_a_watch_that_is_not_read_ends_soon_where_others_wait_for_the_memo
         while (await told(read)).more:
             pass
         await until(stub, lambda: len(writes._writing) == 1 and share.used_bytes > 0)
-        share.hold(share.free_bytes - LARGE_ANSWER_BYTES + 1)  # Others hold so much that the watch keeps out a peek.
+        (write,) = writes._writing
+        assert share.used_bytes == write.held_bytes > sum(map(len, names)), "all parts that it is still told count"
+        held_bytes = share.free_bytes - LARGE_ANSWER_BYTES + 1
+        share.hold(held_bytes)  # Others hold so much that the watch keeps out a peek.
         peek = wire.Pull(queue=names[0].encode(), peek=True)
         await stub.Pull(wire.PullRequest(pull=peek), timeout=WATCH_WRITE_S / 2)
         error = await refusal(unread)
@@ -209,6 +214,11 @@ async def test_a_watch_that_is_not_read_ends_soon_where_others_wait_for_the_memo
         await session.change(drop(names[0]))
         assert not (await told(read)).more, "a watch that is read goes on"
         await until(stub, lambda: not writes._writing)
+        share.let_go(held_bytes)
+        unread = stub_of_slow.Watch(MEMBERS)
+        assert (await told(unread)).more
+        unread.cancel()
+        await until(stub, lambda: not share.used_bytes)
 
 
 def test_of_watches_that_are_not_read_those_of_the_largest_connection_end_first() -> None:
@@ -271,6 +281,30 @@ async def test_few_pages_of_snapshots_are_gathered_at_a_time(
             assert names == [key.encode() for key in keys]
         assert most <= SNAPSHOTS.places_max
         await until(SliceServiceStub(one), lambda: not (broker.snapshots.waiting or broker.snapshots._held))
+
+
+async def test_a_watch_that_turns_out_to_need_a_page_asks_again_with_a_place(
+    broker: Broker, stub: SliceServiceAsyncStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When it was asked whether it needs one, it did not; changes that came before its turn made it so."""
+    session = await RawSession.open(stub)
+    await session.change(declare("q"), bind("q", "rooms/1"))
+    watching, held = broker.node.watching, broker.snapshots._held
+    asked: list[bool] = []
+    lists_keys, list_all = Watching.lists_keys, list_keys
+
+    def too_early(self: Watching, watcher: Watcher) -> bool:
+        asked.append(lists_keys(self, watcher))
+        return asked[-1] and len(asked) > 1
+
+    def with_a_place(*of: Any) -> Generator[None, None, Any]:
+        assert held, "a page is listed without a place"
+        return (yield from list_all(*of))
+
+    monkeypatch.setattr(Watching, "lists_keys", too_early)
+    monkeypatch.setattr(watched_prefix, "list_keys", with_a_place)
+    response = await told(stub.Watch(wire.WatchRequest(counts=b"rooms/")))
+    assert list(response.keys) == [b"rooms/1"] and asked[0] and len(asked) >= 3 and len(watching) == 1
 
 
 async def test_watches_write_in_turns_as_sessions_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

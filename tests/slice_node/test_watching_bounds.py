@@ -9,6 +9,7 @@ from shoal_slice_node.core.apply.records import Kind, encode_ownership
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.watching.limits import (
     CHANGED_KEYS_PART,
+    PART_BYTES_MAX,
     PREFIXES_PER_CONNECTION_MAX,
     PREFIXES_WATCHED_MAX,
     REMEMBER_MS,
@@ -142,3 +143,23 @@ def test_watches_take_half_of_the_memory_that_attached_queues_need_too(core: Cor
         watch.leave()
     settle(core, REMEMBER_MS + 1)
     assert shares.attached.used_bytes == 0
+
+
+def test_parts_of_a_snapshot_are_counted_and_kept_only_while_a_watch_is_told_them(core: CoreDriver) -> None:
+    """Each watch that began between two changes had parts of its own, 270 KB that nothing counted; and a key kept the
+    last snapshot for as long as it was quiet."""
+    names = [f"{number:04}" + "q" * 250 for number in range(900)]
+    core.declare(names)
+    core.change_all(bind(name, "room") for name in names)
+    first, second, third = [ToldWatch(core, key="room") for _ in range(3)]
+    settle(core)
+    (key,) = core.node.watching._keys[b"room"]
+    assert first.take_one() is not None and second.take_one() is not None
+    assert first.watcher.rest_bytes == second.watcher.rest_bytes > 900 * 254 - PART_BYTES_MAX
+    assert first.watcher.parts[0] is second.watcher.parts[0], "watches of one time share it"
+    first.take()
+    assert first.watcher.rest_bytes == 0 and key._snapshot, "the second one has parts of it left"
+    second.leave()
+    assert key._snapshot == []
+    third.take()
+    assert third.members == first.members == dict.fromkeys(names, False) and key._snapshot == []

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.watching.limits import (
     CHANGES_PER_STEP_MAX,
     FORGOTTEN_PER_TICK_MAX,
@@ -328,3 +329,46 @@ def test_one_bind_of_many_keys_reaches_prefixes_with_and_without_presence(
         settle(core)
         watch.take()
         assert {key: bound for key, (bound, _) in watch.counts.items()} == dict.fromkeys(keys, 1)
+
+
+def test_a_storm_below_one_prefix_holds_up_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Prefixes take turns, and only the one with the most that waits gets a snapshot."""
+    monkeypatch.setattr("shoal_slice_node.core.watching.member_line.CHANGES_PER_STEP_MAX", 20)
+    monkeypatch.setattr("shoal_slice_node.core.watching.member_line.COUNTS_WAITING_MAX", 400)
+    core = CoreDriver()
+    core.change(declare("q", "r"))
+    storm, calm = (ToldWatch(core, prefix=prefix, connection=prefix) for prefix in ("storm/", "calm/"))
+    settle(core)
+    assert [one.take() for one in (storm, calm)] == [[], []] and (storm.snapshots, calm.snapshots) == (1, 1)
+    core.change(bind("q", *(f"storm/{number}" for number in range(390))))
+    core.change(bind("r", *(f"calm/{number}" for number in range(3))))
+    for _ in range(3):
+        core.node.watching.turn()
+    core.now_ms += 1_000
+    core.node.watching.tick(core.now_ms)
+    calm.take()
+    assert len(calm.counts) == 3 and core.node.watching.has_turns, "told while much of the storm waits"
+    core.change(bind("r", *(f"calm/x{number}" for number in range(3))))
+    core.change(bind("r", *(f"storm/x{number}" for number in range(390))))
+    for _ in range(2):
+        settle(core, SNAPSHOT_PAUSE_MS)
+        calm.take(), storm.take()
+    assert (storm.snapshots, calm.snapshots) == (2, 1)
+    assert len(storm.counts) == 780 and len(calm.counts) == 6
+
+
+def test_a_page_of_a_snapshot_is_told_only_where_there_is_a_place_for_it() -> None:
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "rooms/1"))
+    watch = ToldWatch(core, prefix="rooms/")
+    settle(core)
+    watching = core.node.watching
+    assert watching.lists_keys(watch.watcher)
+    watching.dirty.clear()
+    assert finish(watching.answer(watch.watcher, core.now_ms, lists=False)) is None
+    assert list(watching.dirty) == [watch.watcher.number], "it asks again at once, with a place"
+    watch.take()
+    assert watch.counts == {"rooms/1": (1, 0)} and not watching.lists_keys(watch.watcher)
+    core.change(bind("q", "rooms/2"))
+    settle(core)
+    assert finish(watching.answer(watch.watcher, core.now_ms, lists=False)) is not None, "no page: it needs no place"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from shoal_contract.chunk import cut_chunk, read_stored_chunk
+from shoal_contract.chunk import cut_chunk, encode_chunk, read_stored_chunk
 from shoal_contract.limits import CHUNK_MESSAGES_MAX
 from shoal_contract.options import QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
@@ -17,7 +17,13 @@ from shoal_slice_node.core.apply.log_rows import StoredChunk
 from shoal_slice_node.core.dispatch.acks_in_flight import NackTerms
 from shoal_slice_node.core.dispatch.recent_chunks import OpenedChunks
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.limits import CUT_SHARE, OPENED_CHUNKS_BYTES_MAX, PUMP_TURN_ROWS
+from shoal_slice_node.core.limits import (
+    CUT_SHARE,
+    OPENED_CHUNK_BYTES,
+    OPENED_CHUNKS_BYTES_MAX,
+    OPENED_ROW_TIMES,
+    PUMP_TURN_ROWS,
+)
 from shoal_slice_node.core.rows.log_row import encode_log
 
 from .core_driver import CoreDriver, acks, bind, declare, publish
@@ -300,7 +306,7 @@ def test_many_queues_in_step_have_a_part_cut_once(decoded: Counter[int], monkeyp
 
 def test_decoded_chunks_are_bounded_and_the_one_used_longest_ago_goes_first() -> None:
     opened = OpenedChunks()
-    size = OPENED_CHUNKS_BYTES_MAX // 8 + 1
+    size = (OPENED_CHUNKS_BYTES_MAX // 8 - OPENED_CHUNK_BYTES) // OPENED_ROW_TIMES
     chunks = [StoredChunk(first, encode_log(1, size, 0, 0, bytes(size))) for first in range(8)]
     for chunk in chunks[:7]:
         opened.keep(b"key", chunk)
@@ -311,6 +317,19 @@ def test_decoded_chunks_are_bounded_and_the_one_used_longest_ago_goes_first() ->
     assert kept == [0, 2, 3, 4, 5, 6, 7]
     assert opened.same(b"key", again[1]) is again[1]
     assert opened.same(b"other", again[0]) is again[0]
+
+
+def test_decoded_chunks_count_with_all_that_they_take() -> None:
+    """Only the bytes of log rows counted: of chunks with a thousand empty messages these are a twentieth."""
+    opened, messages = OpenedChunks(), 1_000
+    row = encode_log(messages, 0, 0, 0, encode_chunk([b""] * messages))
+    chunks = [StoredChunk(first, row) for first in range(2 * OPENED_CHUNKS_BYTES_MAX // len(row) // 20)]
+    for chunk in chunks:
+        opened.keep(b"key", chunk)
+    again = StoredChunk(0, row)
+    kept = sum(opened.same(b"key", StoredChunk(chunk.first, row)) is chunk for chunk in chunks)
+    assert 100 < kept < OPENED_CHUNKS_BYTES_MAX // (16 * len(row))
+    assert opened.same(b"key", again) is again, "the first one went first"
 
 
 def test_a_part_is_as_large_as_the_window_whatever_the_share_of_its_chunk() -> None:

@@ -1,7 +1,9 @@
 """Keeps one session's answers: those still owed to its frames, those that wait, and those that are being written.
 
-All of them count against the answers' share of memory. A session is not read any further while it does not take its
-answers, or, if that share is full, while any of its frames is still unanswered.
+All of them count against the answers' share of memory. What waits is what is charged: an answer is serialized when it
+comes, as its message takes up to 200 times its bytes, and answers are joined to a response by their bytes. A session is
+not read any further while it does not take its answers, or, if that share is full, while any of its frames is still
+unanswered.
 """
 
 from __future__ import annotations
@@ -9,10 +11,32 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from typing import Final
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.answer_room import AnswerRoom, Reservation
-from shoal_slice_node.adapters.limits import ANSWERS_HELD_FLOOR_BYTES, ANSWERS_PENDING_MAX
+from shoal_slice_node.adapters.limits import (
+    ANSWER_BYTES,
+    ANSWERS_HELD_FLOOR_BYTES,
+    ANSWERS_PENDING_MAX,
+    RESERVED_ANSWER_BYTES,
+)
+
+_TAG: Final = wire.SessionResponse.DESCRIPTOR.fields_by_name["answers"].number << 3 | 2
+_HEADS: Final = [bytes((_TAG, size_bytes)) for size_bytes in range(0x80)]
+"""What stands before an answer in a response: the field's tag, and the answer's size as a varint."""
+_HEAD_BYTES_MAX: Final = 8
+
+
+def _head(size_bytes: int) -> bytes:
+    if size_bytes < 0x80:
+        return _HEADS[size_bytes]
+    head = bytearray((_TAG,))
+    while size_bytes >= 0x80:
+        head.append(size_bytes & 0x7F | 0x80)
+        size_bytes >>= 7
+    head.append(size_bytes)
+    return bytes(head)
 
 
 class Answers:
@@ -22,12 +46,17 @@ class Answers:
     def __init__(self, shared: AnswerRoom, wake: Callable[[], None]) -> None:
         self._shared = shared
         self._wake = wake
-        self._waiting: deque[tuple[wire.Answer, int, int, Reservation | None, Callable[[], None] | None]] = deque()
-        """The answers that wait, each with its weight, its size in bytes, its reservation if it is a large one, and
-        what is called when it is taken."""
+        self._waiting: deque[tuple[bytes, int, Reservation | None, Callable[[], None] | None]] = deque()
+        """The answers that wait, serialized, each with its weight, its reservation if it is a large one, and what is
+        called when it is taken."""
         self._owed = 0
-        self._waiting_bytes = 0
+        self._counted_bytes = 0
+        """What the share counts of answers without a reservation: those that are prepared, wait or are being
+        written."""
+        self._filled_bytes = 0
+        """What answers with a reservation take that wait or are being written."""
         self._written_bytes = 0
+        """The part of `_counted_bytes` that is being written."""
         self._written: list[Reservation] = []
         """The reservations of the answers that are being written."""
         self._reservations: set[Reservation] = set()
@@ -46,9 +75,8 @@ class Answers:
         return self._owed
 
     def held_bytes(self) -> int:
-        """Returns the bytes of the answers that wait or are being written."""
-        reserved_bytes = sum(one.bytes for one in self._written) if self._written else 0
-        return self._waiting_bytes + self._written_bytes + reserved_bytes
+        """Returns the bytes of the answers that are prepared, wait or are being written."""
+        return self._counted_bytes + self._filled_bytes
 
     def expect(self, weight: int) -> None:
         """Adds `weight` to what is owed: a frame was read, or it turned out to weigh more than was counted for it."""
@@ -66,15 +94,36 @@ class Answers:
         answer fills. `on_left`: called when it is taken to be written."""
         if self._closed:
             return
-        size_bytes = answer.ByteSize()
-        self._waiting.append((answer, weight, size_bytes, reserved, on_left))
-        self._waiting_bytes += size_bytes
+        data = answer.SerializeToString()
         if reserved is None:
-            self._shared.change(size_bytes)
+            self._count(len(data) + ANSWER_BYTES)
         else:
-            reserved.settle(size_bytes)
+            reserved.settle(len(data) + RESERVED_ANSWER_BYTES)
+            self._filled_bytes += reserved.bytes
+        self._waiting.append((data, weight, reserved, on_left))
         self._look()
         self._wake()
+
+    def prepare(self, answer: wire.Answer) -> bytes:
+        """Counts an answer from now on that is added later, and returns it serialized: `add_prepared` or
+        `drop_prepared` must follow."""
+        data = answer.SerializeToString()
+        if not self._closed:
+            self._count(len(data) + ANSWER_BYTES)
+            self._look()
+        return data
+
+    def add_prepared(self, data: bytes, weight: int) -> None:
+        """Adds what `prepare` returned; see `add`."""
+        if self._closed:
+            return
+        self._waiting.append((data, weight, None, None))
+        self._wake()
+
+    def drop_prepared(self, data: bytes) -> None:
+        """Counts what `prepare` returned no more: another answer is added in its place."""
+        if not self._closed:
+            self._count(-len(data) - ANSWER_BYTES)
 
     def large(
         self, weight: int, on_left: Callable[[], None] | None = None
@@ -95,22 +144,23 @@ class Answers:
 
         return (lambda answer: self.add(answer, weight, reserved, on_left)), keep
 
-    def take(self, response: wire.SessionResponse, room_bytes: int) -> int:
-        """Moves the answers that fit into `response`, but at least one if any waits. Returns the bytes that are left
-        of `room_bytes`."""
+    def take(self, response: list[bytes], room_bytes: int) -> int:
+        """Moves the answers that fit into `response`, the parts of a serialized SessionResponse, but at least one if
+        any waits. Returns the bytes that are left of `room_bytes`."""
         waiting, begun_bytes = self._waiting, room_bytes
         if not waiting:
             return room_bytes
-        while waiting and (room_bytes == begun_bytes or waiting[0][2] + 8 <= room_bytes):
-            answer, weight, size_bytes, reserved, on_left = waiting.popleft()
+        while waiting and (room_bytes == begun_bytes or len(waiting[0][0]) + _HEAD_BYTES_MAX <= room_bytes):
+            data, weight, reserved, on_left = waiting.popleft()
+            size_bytes = len(data)
             self._owed -= weight
-            self._waiting_bytes -= size_bytes
             if reserved is None:
-                self._written_bytes += size_bytes
+                self._written_bytes += size_bytes + ANSWER_BYTES
             else:
                 self._written.append(reserved)
-            room_bytes -= size_bytes + 8
-            response.answers.append(answer)
+            room_bytes -= size_bytes + _HEAD_BYTES_MAX
+            response.append(_head(size_bytes))
+            response.append(data)
             if on_left is not None:
                 on_left()
         self._look()
@@ -121,9 +171,10 @@ class Answers:
         if not (self._written_bytes or self._written):
             return
         freed, self._written_bytes = self._written_bytes, 0
-        self._shared.change(-freed)
+        self._count(-freed)
         while self._written:
             reserved = self._written.pop()
+            self._filled_bytes -= reserved.bytes
             self._reservations.discard(reserved)
             reserved.release()
         self._look()
@@ -131,13 +182,17 @@ class Answers:
     def close(self) -> None:
         """Frees everything at the session's end. Answers that are still owed are dropped."""
         self._closed = True
-        small = sum(size_bytes for _, _, size_bytes, reserved, _ in self._waiting if reserved is None)
         self._waiting.clear()
-        self._shared.change(-small - self._written_bytes)
-        self._waiting_bytes = self._written_bytes = 0
+        self._count(-self._counted_bytes)
+        self._filled_bytes = self._written_bytes = 0
+        self._written.clear()
         for reservation in self._reservations:
             reservation.release()
         self._reservations.clear()
+
+    def _count(self, by_bytes: int) -> None:
+        self._counted_bytes += by_bytes
+        self._shared.change(by_bytes)
 
     def _look(self) -> None:
         left_bytes = self._shared.share.free_bytes

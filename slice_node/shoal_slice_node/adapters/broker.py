@@ -94,6 +94,7 @@ class Broker:
         self.kept_frames = KeptFrames(quarter, quarter, half, self.large_frames, self.answers)
         self.node = data.replica.lead(lead.epoch, steady_ms(), shares, self.large_frames.give)
         self.checkpoints.on_emptied = self.node.reclaims.note_keys
+        self.node.key_walk.checkpoint_lsn = lambda: self.store.checkpoint_lsn
         self.node.maintenance.holds_back = lambda: bool(self.checkpoints.freeing_refusal)
         self.node.watching.begin(secrets.randbits(63))
         self.watch_wakers: dict[int, Callable[[], None]] = {}

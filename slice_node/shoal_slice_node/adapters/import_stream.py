@@ -59,8 +59,9 @@ class ImportStream:
         self._next = 0
         """The highest number that the next chunk may have; 0 before the first chunk."""
         self._room = asyncio.Semaphore(IMPORT_CHUNKS_IN_FLIGHT)
-        self._answers: asyncio.Queue[wire.ImportResponse | None] = asyncio.Queue()
-        """The answers to be written, bounded by `_room`. None, or one with an error: no more will come."""
+        self._answers: asyncio.Queue[tuple[bytes, bool] | None] = asyncio.Queue()
+        """The answers to be written, bounded by `_room`: each serialized, as its message takes many times that, and
+        whether it is the last one. None: no more will come."""
 
     async def serve(self) -> None:
         """Serves the call. Raises the errors that refuse the whole call: Malformed, TooLarge, OutOfRange, and those of
@@ -98,8 +99,11 @@ class ImportStream:
             except ShoalError as error:
                 last = wire.ImportResponse(chunk=request.chunk, error=error.to_wire())
         # This item comes after all chunks that are under way, so their answers come first.
-        end = Item(0, None, lambda _: self._answers.put_nowait(last), lambda _: self._answers.put_nowait(last))
+        end = Item(0, None, lambda _: self._put(last), lambda _: self._put(last))
         self._broker.commit_loop.submit(end, self._source)
+
+    def _put(self, answer: wire.ImportResponse | None) -> None:
+        self._answers.put_nowait(None if answer is None else (answer.SerializeToString(), answer.HasField("error")))
 
     def _submit(self, request: wire.ImportRequest) -> None:
         """Checks a chunk and submits it. Raises Malformed, OutOfRange, TooLarge."""
@@ -124,10 +128,10 @@ class ImportStream:
         payload = encode_change(ChangeHead(request.run, request.chunk, settled), request.change)
 
         def applied(effects: Effects) -> None:
-            self._answers.put_nowait(_answer(number, effects))
+            self._put(_answer(number, effects))
 
         def failed(error: ShoalError) -> None:
-            self._answers.put_nowait(wire.ImportResponse(chunk=number, error=error.to_wire()))
+            self._put(wire.ImportResponse(chunk=number, error=error.to_wire()))
 
         item = Item(Kind.CHANGE, payload, applied, failed, checked, checked.operations)
         self._broker.commit_loop.submit(item, self._source)
@@ -145,11 +149,12 @@ class ImportStream:
 
     async def _write(self) -> None:
         while (answer := await self._answers.get()) is not None:
+            data, is_last = answer
             self._broker.check_may_answer()
             async with self._stall("read"):
-                await write(self._context, answer.SerializeToString())
+                await write(self._context, data)
             self._room.release()
-            if answer.HasField("error"):
+            if is_last:
                 return
 
 

@@ -284,6 +284,10 @@ OPERATIONS_PER_WEIGHT: Final = 40
 """The number of operations for which a change weighs one more: each operation that is refused adds some 100 bytes to
 the answer."""
 
+ANSWER_BYTES: Final = 150
+RESERVED_ANSWER_BYTES: Final = 500
+"""Memory of an answer that waits, besides its bytes, and of one for which room was reserved (measured: 130 and 450)."""
+
 ANSWERS_HELD_FLOOR_BYTES: Final = 64 << 10
 """Bytes of answers that a session may leave unread even when the answers' share is full. Below this the session is
 read."""

@@ -124,10 +124,8 @@ class SessionStream:
                 if not (self._answers or session.to_send):
                     break  # It was taken back meanwhile.
                 began = time.perf_counter()
-                response, cost_bytes = self._work.response()
+                data, cost_bytes = self._work.response()
                 broker.check_may_answer()
-                data = response.SerializeToString()
-                del response
                 broker.steps.done(began)
                 if not data:
                     await asyncio.sleep(0)  # All that was looked at was for queues that are detached.
@@ -137,6 +135,7 @@ class SessionStream:
                 await write(context, data)
                 self._written_bytes = 0
                 broker.watchman.unread.wrote(connection, len(data))
+                del data
                 broker.writers.ended(session)
                 self._answers.written()
                 if cost_bytes:

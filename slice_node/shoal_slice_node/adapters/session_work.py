@@ -70,7 +70,7 @@ class SessionWork:
             self._change(frame, weight, large_bytes, kept)
             return 0
         if kind == "acks":
-            self._acks(sequence, request.acks, answer, kept)
+            self._acks(sequence, request.acks, answer, weight, kept)
         elif kind == "nacks":
             self._nacks(sequence, request.nacks, answer)
         elif kind == "attach":
@@ -121,27 +121,35 @@ class SessionWork:
         )
         self._answers.expect(more)
 
-    def _acks(self, sequence: int, acks: wire.Acks, answer: Callable[[wire.Answer], None], kept: Kept) -> None:
-        broker = self._broker
+    def _acks(
+        self, sequence: int, acks: wire.Acks, answer: Callable[[wire.Answer], None], weight: int, kept: Kept
+    ) -> None:
+        broker, answers = self._broker, self._answers
         broker.check_takes_changes(frees=True)
         unacked: list[int] | None = [] if acks.tell_unacked else None
         seen = settling.resets_seen(acks)
+        prepared: bytes | None = None
+        """The answer that waits for the flush: its places take twenty times its bytes as a list."""
 
         def flushed(error: ShoalError | None) -> None:
-            if error is not None:
-                answer(broker.refusal(sequence, error))
-            elif unacked is None:
-                answer(wire.Answer(sequence=sequence))
-            else:
-                answer(wire.Answer(sequence=sequence, unacked=wire.Unacked(places=unacked)))
+            if error is None and prepared is not None:
+                answers.add_prepared(prepared, weight)
+                return
+            if prepared is not None:
+                answers.drop_prepared(prepared)
+            answer(wire.Answer(sequence=sequence) if error is None else broker.refusal(sequence, error))
 
         def taken(error: ShoalError | None) -> None:
+            nonlocal prepared
             kept.free()
-            if error is None:
-                named = None if unacked is not None else named_feeds(broker.node, self._session, acks.acks)
-                broker.node.acks.then(flushed, named)
-            else:
+            if error is not None:
                 flushed(error)
+                return
+            if unacked is not None:
+                prepared = answers.prepare(wire.Answer(sequence=sequence, unacked=wire.Unacked(places=unacked)))
+                unacked.clear()
+            named = None if prepared is not None else named_feeds(broker.node, self._session, acks.acks)
+            broker.node.acks.then(flushed, named)
 
         settling.take_acks(broker.node, self._source, self._session, list(acks.acks), taken, False, unacked, seen)
         broker.start_due_work()
@@ -155,19 +163,24 @@ class SessionWork:
         settling.take_nacks(broker.node, self._source, self._session, nacks, taken, everyone=False)
         broker.start_due_work()
 
-    def response(self) -> tuple[wire.SessionResponse, int]:
-        """Returns a response with what is ready, up to a response's size, and the memory of its deliveries in bytes."""
-        response, session = wire.SessionResponse(), self._session
-        room = self._answers.take(response, RESPONSE_BYTES_MAX)
-        if session.tells:
-            response.MergeFrom(self._told())
-        if not session.waiting or session.tells or room < RESPONSE_BYTES_MAX // 2:
-            return response, 0
-        taken = self._broker.dispatcher.take(session, min(room, DELIVERIES_PER_WRITE_BYTES))
-        if taken.gaps:
-            response.gaps.extend(taken.gaps)
-        response.deliveries.extend(taken.deliveries)
-        return response, taken.cost_bytes
+    def response(self) -> tuple[bytes, int]:
+        """Returns a response with what is ready, serialized, up to a response's size; and the memory of its deliveries
+        in bytes."""
+        parts, session = list[bytes](), self._session
+        room = self._answers.take(parts, RESPONSE_BYTES_MAX)
+        if not session.to_send:
+            return b"".join(parts), 0
+        response, cost_bytes = self._told() if session.tells else wire.SessionResponse(), 0
+        if session.waiting and not session.tells and room >= RESPONSE_BYTES_MAX // 2:
+            taken = self._broker.dispatcher.take(session, min(room, DELIVERIES_PER_WRITE_BYTES))
+            cost_bytes = taken.cost_bytes
+            if taken.gaps:
+                response.gaps.extend(taken.gaps)
+            response.deliveries.extend(taken.deliveries)
+        if not parts:
+            return response.SerializeToString(), cost_bytes
+        parts.append(response.SerializeToString())
+        return b"".join(parts), cost_bytes
 
     def _told(self) -> wire.SessionResponse:
         """Returns what the client is to be told of its handles, up to a response's bounds."""

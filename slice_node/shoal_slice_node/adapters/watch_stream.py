@@ -1,7 +1,8 @@
 """Serves one watch: a stream of what is told of a key's members, or of the counts under a prefix.
 
 It holds one response at a time, and no changes: a client that reads slowly falls behind, and the core gives it a
-snapshot when what it lacks is no longer remembered. Not here: what is told (core/watching).
+snapshot when what it lacks is no longer remembered. A snapshot's parts count among answers until the last one is read.
+Not here: what is told (core/watching).
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ class WatchStream:
         self._broker = broker
         self._context = context
         self._wake = asyncio.Event()
+        self._kept: Reservation | None = None
+        """The reservation of a snapshot that has more parts."""
 
     async def serve(self, request: wire.WatchRequest) -> None:
         """Raises what the watch is refused with or ends by: Malformed, InvalidName, NotOwner, ResourceExhausted,
@@ -56,6 +59,8 @@ class WatchStream:
                     pass
                 await self._wake.wait()
         finally:
+            if self._kept is not None:
+                self._kept.release()
             del broker.watch_wakers[watcher.number]
             broker.node.turns.drop(source)
             broker.commit_loop.between(lambda: broker.node.watching.end_watch(watcher, steady_ms()))
@@ -64,18 +69,25 @@ class WatchStream:
         """Writes the next response. Returns False if there is none now."""
         broker, lists_keys = self._broker, self._broker.node.watching.lists_keys(watcher)
         async with broker.snapshots.place(self._context.peer()) if lists_keys else nullcontext(_nothing) as gathered:
-            reservation = await broker.answers.reserved(source.connection, PART_BYTES_MAX)
+            kept, self._kept = self._kept, None
+            reservation = kept or await broker.answers.reserved(source.connection, PART_BYTES_MAX)
             try:
                 response = await self._answer(watcher, source, lists_keys)
                 gathered()
                 if response is None:
                     return False
-                await broker.write_turns.turn(source.connection, WATCH_WRITE_COSTS * response.ByteSize())
+                data, rest_bytes = response.SerializeToString(), watcher.rest_bytes
+                del response  # What waits is what is counted.
+                await broker.write_turns.turn(source.connection, WATCH_WRITE_COSTS * len(data))
                 broker.check_may_answer()
-                await self._write(response.SerializeToString(), reservation)
+                await self._write(data, reservation, rest_bytes)
+                if watcher.parts:
+                    reservation.settle(rest_bytes)
+                    self._kept = reservation
                 return True
             finally:
-                reservation.release()
+                if self._kept is None:
+                    reservation.release()
 
     async def _answer(self, watcher: Watcher, source: Source, lists_keys: bool) -> wire.WatchResponse | None:
         """Asks the core, in turns with other work. `lists_keys`: it has a place for a page of a snapshot."""
@@ -92,11 +104,11 @@ class WatchStream:
         self._broker.add_work(source, self._broker.node.watching.answer(watcher, steady_ms(), lists_keys), done)
         return await told
 
-    async def _write(self, data: bytes, reservation: Reservation) -> None:
-        """Raises DeadlineExceeded if the client does not read."""
-        reservation.settle(len(data))
+    async def _write(self, data: bytes, reservation: Reservation, rest_bytes: int) -> None:
+        """Raises DeadlineExceeded if the client does not read. `rest_bytes`: what later parts take meanwhile."""
+        reservation.settle(len(data) + rest_bytes)
         timeout = asyncio.timeout(WATCH_WRITE_S)
-        writing = WatchWrite(self._context.peer(), len(data), lambda: timeout.reschedule(0))
+        writing = WatchWrite(self._context.peer(), reservation.bytes, lambda: timeout.reschedule(0))
         self._broker.watch_writes.began(writing)
         try:
             async with timeout:

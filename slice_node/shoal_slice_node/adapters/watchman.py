@@ -96,6 +96,7 @@ class Watchman:
                 self.guard_memory()
                 self.guard_answers()
                 self.guard_deliveries()
+                self._dispatcher.relieve()  # It begins only: the look itself waits for records.
             await self._between_records.wait()  # No wait may follow: the next lines read tables and dispatch.
             self._dispatcher.divide_owed(list(self._writers.sessions.values()))
             self.look()

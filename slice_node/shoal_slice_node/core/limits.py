@@ -217,15 +217,27 @@ wait for two or three batches. Acks taken before a forgotten bind are taken agai
 BIND_BACKS_FORGOTTEN_MAX: Final = 1_000
 """Noted binds that one ACKS record forgets at most: about 1 ms."""
 
-RECOVERED_KEYS_MAX: Final = 200_000
-"""Keys with cursors that advanced in a replayed tail, noted to be scanned for trims: the latest ones. The walk finds
-those of the rest that a checkpoint has."""
+ADVANCED_NOTED_MAX: Final = 50_000
+"""Keys with cursors that advanced, noted to be scanned for trims, up to 340 bytes each (measured: 255 to 333): 17 MB.
+Others are passed over, also in a replayed tail: a walk over the keys finds them, once a checkpoint has them."""
+
+ADVANCED_NOTED_MANY: Final = 10_000
+"""While more keys are noted, each turn of the search for lowest cursors takes twice as much: 12,500 small keys a
+second, some 4 ms of each 20."""
+
+FULL_NOTED_MAX: Final = 10_000
+"""Keys that had no room for a publish, noted beyond ADVANCED_NOTED_MAX: they wait behind no others. A further one is
+noted when something is published again."""
+
+LINED_MAX: Final = 2_500
+"""Keys of one size that wait in line for this search, where they have 8 bindings and more: in ten lines half of
+ADVANCED_NOTED_MAX. The walk finds the others. So they hold up no keys of few bindings, however many there are."""
 
 RECLAIM_NOTED_MAX: Final = 200_000
 """Rows of `reclaim` noted in memory, 50 bytes each; with more, the table is walked."""
 
 SCAN_MEMBERS_PER_TURN: Final = 500
-"""Cursors read in one turn of the search for lowest cursors: about 2 ms of the broker."""
+"""Cursors read in one turn of the search for lowest cursors, or twice as many: about 2 ms of the broker."""
 
 SCAN_MEMBERS_PER_STEP: Final = 100
 """Cursors read for one key before the next key has its turn."""
@@ -240,8 +252,8 @@ SCAN_SIZES_BITS: Final = 3
 """A key of one size has up to 8 times the bindings of the next smaller size."""
 
 SCANS_LINED_PER_TURN: Final = 200
-"""Keys that are lined up for this search in one turn, of those that were full, of those with many advances and of those
-that have waited: each costs about 3 us. More than a turn can search."""
+"""Keys that are lined up for this search in one turn, or twice as many, of those that were full, of those with many
+advances and of those that have waited: each costs about 3 us. More than a turn can search."""
 
 LOWEST_NOTED_MEMBERS_MIN: Final = 16
 """Keys with fewer bindings get no note of the lowest one: reading all of their bindings again costs as little."""
@@ -293,7 +305,7 @@ FAIR_BYTES_PER_OPERATION: Final = 1_024
 """
 
 KEYS_WALKED_PER_TURN: Final = 200
-"""Keys looked at in one turn of the walk after a start: 10,000 a second, 0.3 ms each turn."""
+"""Keys looked at in one turn of the walk over all keys: 10,000 a second, 0.3 to 0.7 ms each turn."""
 
 PRODUCERS_PER_TURN: Final = 40
 """Producers looked at in one turn: 2,000 a second, 0.2 ms each turn."""
@@ -477,6 +489,9 @@ ENDED_HANDLE_BYTES: Final = 700
 """Memory of a handle that ended and of which the client is not told yet, with the longest name of its queue. As much as
 an attachment: while a session loses queues to others, its part of the share of attached queues does not grow."""
 
+RESET_BYTES: Final = 100
+"""Memory of a detached handle that a session is still to be told of, as its queue was dropped (measured: 60 to 100)."""
+
 ENDED_UNREAD_MAX: Final = 1_000
 """Handles of a session that ended and of which it is not told yet. Beyond, its attaches are refused until it has read.
 """
@@ -509,6 +524,9 @@ millisecond at most; attaching a thousand queues takes forty."""
 PUMP_TURN_HANDLES: Final = 500
 """Streams reached, or taken back from, in one turn: under 1 ms."""
 
+RELEASED_AT_ONCE_MAX: Final = 500
+"""Stretches that the acks, purges and unbinds of one record release at once: under 1 ms; more are released in turns."""
+
 PUMP_TURN_BINDINGS: Final = 200
 """Bindings loaded, feeds served again or handles detached in one turn: under 1 ms."""
 
@@ -516,7 +534,7 @@ PUMP_TURN_LOOKS: Final = 5_000
 """Streams looked at in one turn: about 2 ms."""
 
 LOOKS_PER_COST: Final = 5
-"""As so many looks counts what it costs to take one stretch back."""
+"""So many looks at what is out cost as much as taking one stretch back."""
 
 CONSUMERS_PER_QUEUE_MAX: Final = 10_000
 """Sessions that compete for one queue."""
@@ -557,8 +575,11 @@ DETACHED_NOTED_MAX: Final = 10_000
 """Attachments that left a session while parcels waited that may be theirs: some 7 MB. With more, some of these parcels
 are looked through each time that a handle is used again."""
 
-SWEPT_HANDLES: Final = 2_000
+DETACHED_LOOKS_PER_STEP: Final = 2_000
 """Handles of parcels that are looked at in one step, where some of the session's handles were detached: 2 us each."""
+
+DETACHED_FORGOTTEN_PER_STEP: Final = 500
+"""Handles of a session that are forgotten in one step, once no parcel that waits may name them: under 1 ms."""
 
 LEASES_BEGUN_PER_TICK: Final = 4_000
 """Leases whose time begins with one tick: those that were opened since the last one, and as many of those that were
@@ -611,29 +632,42 @@ the first ones takes up to 0.2 ms for each list, in a queue with 200,000 binding
 FEED_BYTES: Final = 1_100
 ATTACHMENT_BYTES: Final = 700
 STREAM_BYTES: Final = 450
-"""Memory of a consumed queue, of a session's part in it, and of one of its bindings (measured: 36-byte names)."""
+COUNTED_NAME_BYTES: Final = 36
+"""Memory of a consumed queue, of a session's part in it, and of one of its bindings, with names of up to so many bytes
+(measured). What a queue's or key's name has more counts besides."""
 
 RANGE_BYTES: Final = 90
 """Memory of a done range of such a binding, or of a stretch of it that is to be given again (measured: 72 and 130)."""
 
+RANGES_PART: Final = 2
+"""Ranges may have half of the share of attached queues, whatever queues, bindings and sessions take of it: so what
+others attach ends no session. Ranges of queues that sessions only pull from have half of it at most, where each queue
+has more than HEAVY_RANGES: long leases would keep others from attaching theirs."""
+
 HEAVY_RANGES: Final = 700
-"""A queue with more ranges in memory, 63 KB, is one of those that make room where there is none, and may be pulled from
-while half of the memory of attached queues is free."""
+"""A queue with more ranges in memory, 63 KB, counts so. One with fewer may always be pulled from if it has room: a
+worker with a small queue does not wait for others' leases."""
+
+RELIEF_LOOKS_PER_STEP: Final = 1_000
+"""Queues with ranges, and their consumers, that are looked at in one step, to find the sessions with the most ranges:
+about 1 ms."""
 
 OWED_OVER: Final = 4
-"""A session that owes so many times what it may owe, and what it owed when it came to that bound, as its acks leave
-gaps, ends while the share of what is owed is full."""
+"""Acks that leave gaps may take a session above its bound. It ends, while the share of what is owed is full, only if it
+owes so many times its bound, and so many times what it owed when it came to that bound."""
 
 OWED_BYTES: Final = 120
-"""Memory of one stretch of unacked offsets."""
+LEASE_BYTES: Final = 200
+"""Memory of one stretch of unacked offsets; and of a lease with some of them, and its place in the clock (measured)."""
 
 RESTING_MAX: Final = 200_000
-RESTING_BYTES: Final = 300
+RESTING_BYTES: Final = 370
 """Stretches of messages on one slice that came back and are not to be given yet, and the memory of each (measured:
-280). They count in the share of what is owed. With more of them nacks are refused that would make more."""
+280, and 370 while it waits for a record). They count in the share of what is owed. With more of them nacks are refused
+that would make more."""
 
 RESTING_FLOOR: Final = 1_000
-"""Stretches that may rest even when the share is small: 300 KB."""
+"""Stretches that may rest even when the share is small: 370 KB."""
 
 RESTS_PER_QUEUE_FLOOR: Final = 8
 """Such stretches that each queue may have, whatever rests: the memory of one more feed and stream."""
@@ -680,12 +714,22 @@ DELIVERED_MARKS_MAX: Final = 100_000
 PUMP_TURN_BYTES: Final = 256 << 10
 """Bytes read from the log for one lagging queue before others get their turn."""
 
-RECENT_CHUNKS_BYTES_MAX: Final = 1 << 20
-"""Bytes of chunks that are kept after they were read from a log, for the next queues that lag behind the same key."""
+RECENT_CHUNKS_BYTES_MAX: Final = 4 << 20
+"""Memory of the chunks that are kept after they were read from a log, for the next queues that lag behind the same key:
+some 7,000 small ones."""
 
-OPENED_CHUNKS_BYTES_MAX: Final = 4 << 20
-"""Bytes of log rows that stay decoded after parts were cut from them, as they exceed a window: about three times this.
-It is more than any chunk takes."""
+RECENT_CHUNK_BYTES: Final = 560
+"""Memory of each of them besides its bytes (measured: 510 to 560)."""
+
+OPENED_CHUNKS_BYTES_MAX: Final = 12 << 20
+"""Memory of the chunks that stay decoded after parts were cut from them, as they exceed a window. It is more than any
+chunk takes."""
+
+OPENED_ROW_TIMES: Final = 3
+OPENED_MESSAGE_BYTES: Final = 32
+OPENED_CHUNK_BYTES: Final = 1_000
+"""Memory of each of them: so many times its log row (the row, its chunk, its bodies), and so much for each of its
+messages and for itself (measured: of 1,000 empty messages 20 times the row)."""
 
 EXPIRED_PER_GAP_MAX: Final = 16
 """Chunks that have expired and are passed over as one gap: about 0.2 ms. The next ones are the next gap."""
@@ -749,3 +793,4 @@ assert BIND_BACKS_NOTED_MAX >= 8 * FRAME_OPERATIONS_MAX
 assert 2 * HISTORY_MESSAGES_PER_TRIM.bit_length() <= HISTORY_ROWS_PER_LOOK
 assert RECLAIM_QUEUE_COST < RECLAIM_COST_PER_TURN
 assert ENDED_HANDLE_BYTES <= ATTACHMENT_BYTES
+assert 10 * LINED_MAX <= ADVANCED_NOTED_MAX // 2

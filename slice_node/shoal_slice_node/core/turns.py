@@ -7,6 +7,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Hashable
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from shoal_contract.errors import ShoalError
 from shoal_slice_node.core.limits import LONG_WORK_STEPS
 
 Result = TypeVar("Result")
@@ -74,12 +75,15 @@ class Turns:
         source = self._next()
         pieces = self._pieces[source]
         piece = pieces[0]
-        result, failure, ended = None, None, True
+        result, ended = None, True
+        failure: Exception | None = None
         try:
             next(piece.work)
             ended = False
         except StopIteration as stop:
             result = stop.value
+        except ShoalError as error:
+            failure = error.with_traceback(None)  # Its frames may name it: a circle, which would stay.
         except Exception as error:
             failure = error
         piece.steps += 1
@@ -91,6 +95,7 @@ class Turns:
             del self._pieces[source]
         if ended:
             piece.done(result, failure)
+            failure = None  # A traceback has this frame.
 
     def _next(self) -> Source:
         """Takes the next owner out of its line."""

@@ -19,6 +19,9 @@ from shoal_slice_node.core.limits import (
     LOG_BYTES_PASSED_MAX,
     LOG_BYTES_PER_COST,
     LOG_ROWS_PASSED_MAX,
+    OPENED_CHUNK_BYTES,
+    OPENED_MESSAGE_BYTES,
+    OPENED_ROW_TIMES,
 )
 from shoal_slice_node.core.rows.key_row import KeyRow
 from shoal_slice_node.core.rows.log_row import LogRow, chunk_of, decode_log
@@ -82,9 +85,9 @@ class StoredChunk:
         return self._cut[2]
 
     @property
-    def size_bytes(self) -> int:
-        """Returns the bytes of the row."""
-        return len(self._row)
+    def opened_bytes(self) -> int:
+        """Returns the memory that it takes, about, once it is decoded and a part of it was cut."""
+        return OPENED_ROW_TIMES * len(self._row) + OPENED_MESSAGE_BYTES * self.header.messages + OPENED_CHUNK_BYTES
 
 
 class CutChunk(NamedTuple):

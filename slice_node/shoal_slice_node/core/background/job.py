@@ -60,7 +60,7 @@ class Job(Protocol):
 
 class TrimJob:
     """Proposes the trims of keys whose cursors advanced, of those with an old history, and of those that were not
-    trimmed before a start."""
+    trimmed before a start, or were passed over."""
 
     name = "trim"
 
@@ -76,7 +76,9 @@ class TrimJob:
 
     def turn(self, now_ms: int) -> Proposal | None:
         """See Job."""
-        self._trimmer.advanced(self._keys.turn(), now_ms)
+        self._keys.begin_again(self._trimmer.passed_over, self._trimmer.passed_over_lsn)
+        if self._trimmer.room_for_walk:
+            self._trimmer.walked(self._keys.turn(), now_ms)
         self._trimmer.advanced(self._histories.turn(now_ms, self._trimmer.wall_ms), now_ms)
         trims = self._trimmer.turn(now_ms) if self._trimmer.pending else []
         void = self._trimmer.take_void()

@@ -8,9 +8,11 @@ its own kind: what is consumed of it goes soon, however many others wait. Not he
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
-from shoal_slice_node.core.limits import CURSOR_SCANS_MAX, SCAN_SIZES, SCAN_SIZES_BITS
+from shoal_slice_node.core.limits import CURSOR_SCANS_MAX, LINED_MAX, SCAN_SIZES, SCAN_SIZES_BITS
 
 
 @dataclass(slots=True)
@@ -70,42 +72,49 @@ class ScanLines:
 
     def __init__(self) -> None:
         self._lines = [ScanLine(size, urgent) for urgent in (False, True) for size in range(SCAN_SIZES)]
-        self._line_of: dict[bytes, ScanLine] = {}
+        self.waiting: dict[bytes, ScanLine] = {}
+        """The line of each key whose search has not begun."""
+        self._scanned: dict[bytes, ScanLine] = {}
         self._next = 0
 
-    def __bool__(self) -> bool:
-        return bool(self._line_of)
+    def __len__(self) -> int:
+        """Returns how many keys stand in lines."""
+        return len(self.waiting) + len(self._scanned)
 
     def __contains__(self, key_id: bytes) -> bool:
-        return key_id in self._line_of
+        return key_id in self.waiting or key_id in self._scanned
 
-    @property
-    def scanned(self) -> list[bytes]:
-        """Returns the keys that are searched now."""
-        return [key_id for line in self._lines for key_id in line.scans]
+    def __iter__(self) -> Iterator[bytes]:
+        """Yields the keys, those that are searched now first."""
+        return chain(self._scanned, self.waiting)
 
     def is_scanned(self, key_id: bytes) -> bool:
-        line = self._line_of.get(key_id)
-        return line is not None and key_id in line.scans
+        """Returns whether the key is searched now."""
+        return key_id in self._scanned
 
-    def add(self, key_id: bytes, members: int, urgent: bool) -> None:
-        """Lines up a key that stands in no line."""
-        assert key_id not in self._line_of
+    def add(self, key_id: bytes, members: int, urgent: bool) -> bool:
+        """Lines up a key that stands in no line. Returns False if its line is full: of keys with many bindings only
+        LINED_MAX wait, so that they leave the notes of advances to others."""
+        assert key_id not in self
         line = self._line(_size_of(members), urgent)
+        if line.size and len(line.waiting) >= LINED_MAX:
+            return False
         line.add(key_id, None)
-        self._line_of[key_id] = line
+        self.waiting[key_id] = line
+        return True
 
     def hurry(self, key_id: bytes) -> None:
         """Moves a key that stands in a line to the line of those that had no room for a publish."""
-        line = self._line_of[key_id]
+        lines = self.waiting if key_id in self.waiting else self._scanned
+        line = lines[key_id]
         if line.urgent:
             return
-        to = self._line_of[key_id] = self._line(line.size, True)
+        to = lines[key_id] = self._line(line.size, True)
         to.add(key_id, line.remove(key_id))
 
     def next_line(self) -> ScanLine | None:
         """Returns the line whose turn it is, of those with keys; None: there is none."""
-        if not self._line_of:
+        if not self:
             return None
         lines = self._lines
         while not lines[self._next]:
@@ -117,14 +126,14 @@ class ScanLines:
     def take(self, line: ScanLine) -> tuple[bytes, CursorScan | None]:
         """Takes the next key out of a line; without a scan its search has not begun. `put_back` returns it."""
         key_id, scan = line.take()
-        del self._line_of[key_id]
+        del (self.waiting if scan is None else self._scanned)[key_id]
         return key_id, scan
 
     def put_back(self, line: ScanLine, key_id: bytes, scan: CursorScan) -> None:
         """Notes that a key's search goes on. One that turns out larger goes on among the larger ones."""
         to = self._line(max(line.size, _size_of(scan.members)), line.urgent)
         to.add(key_id, scan)
-        self._line_of[key_id] = to
+        self._scanned[key_id] = to
 
     def _line(self, size: int, urgent: bool) -> ScanLine:
         return self._lines[size + SCAN_SIZES * urgent]

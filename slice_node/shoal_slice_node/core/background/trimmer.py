@@ -4,11 +4,14 @@ A scan of a key costs one row for each binding. So it is made after as many adva
 or after TRIM_DELAY_MS. It also finds the binding with the lowest cursor: while this cursor stays, later scans cost one
 row. A turn is O(rows it reads), however many keys wait; nothing is kept for keys at rest, and nothing is rebuilt after
 a start. Which key is scanned next: scan_lines.py.
+
+What is noted of keys is bounded. Where more advance, they are passed over: a walk over all keys finds them, and what
+it finds comes before what advances meanwhile (key_walk.py).
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 
 from shoal_contract.options import PLAIN
@@ -19,7 +22,11 @@ from shoal_slice_node.core.apply.records import Trim
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.background.scan_lines import CursorScan, ScanLines
 from shoal_slice_node.core.limits import (
+    ADVANCED_NOTED_MANY,
+    ADVANCED_NOTED_MAX,
+    FULL_NOTED_MAX,
     HISTORY_ROWS_PER_LOOK,
+    KEYS_WALKED_PER_TURN,
     LOWEST_NOTED_MAX,
     LOWEST_NOTED_MEMBERS_MIN,
     SCAN_MEMBERS_PER_STEP,
@@ -37,17 +44,17 @@ class Trimmer:
     def __init__(self, state: State) -> None:
         self.wall_ms = 0
         """The machine's time, as it was told last: the age of a history is counted by it."""
+        self.passed_over = self.passed_over_lsn = 0
+        """How often keys advanced that were not noted; and up to which record."""
         self._state = state
-        self._advances: dict[bytes, tuple[int, int]] = {}
-        """Keys with cursors that advanced since their last scan began: (how often, time of the first in ms)."""
-        self._waiting: deque[tuple[bytes, int]] = deque()
-        """(key, since), ascending; stale where `_advances` says otherwise."""
+        self._advances: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
+        """Keys with cursors that advanced since their last scan began, and that wait in no line: (how often, time of
+        the first in ms). Ascending by this time."""
         self._touched: dict[bytes, None] = {}
-        """Keys with advances that were not yet compared with their number of bindings."""
+        """Those with advances that were not yet compared with their number of bindings."""
         self._full: OrderedDict[bytes, None] = OrderedDict()
         """Keys that had no room for a publish since the last turn, or that it did not come to."""
         self._lines = ScanLines()
-        """What is lined up stays in `_advances` until its scan begins."""
         self._lowest: OrderedDict[bytes, tuple[bytes, bool]] = OrderedDict()
         """The binding that was lowest at a key's last scan: (queue id, whether it had ended). In the order of the
         scans."""
@@ -60,34 +67,63 @@ class Trimmer:
         return void
 
     def advanced(self, key_ids: Iterable[bytes], now_ms: int) -> None:
-        advances, touched = self._advances, self._touched
-        for key_id in key_ids:
-            found = advances.get(key_id)
-            if found is None:
-                advances[key_id] = (1, now_ms)
-                self._waiting.append((key_id, now_ms))
-            else:
-                advances[key_id] = (found[0] + 1, found[1])
-            touched[key_id] = None
+        """Notes keys with cursors that advanced. Where ADVANCED_NOTED_MAX are noted, others are passed over."""
+        self._note(key_ids, now_ms, ADVANCED_NOTED_MAX)
+
+    def walked(self, key_ids: Iterable[bytes], now_ms: int) -> None:
+        """Notes keys that a walk over them found. There must be `room_for_walk`."""
+        self._note(key_ids, now_ms, ADVANCED_NOTED_MAX + 2 * KEYS_WALKED_PER_TURN)
 
     def full(self, key_ids: Sequence[bytes], now_ms: int) -> None:
         """Notes keys that had no room for a publish: what is consumed of them is to go soon."""
-        self._full.update(dict.fromkeys(key_ids))
-        self.advanced(key_ids, now_ms)  # A leader that began lately may not know what was acked before.
+        if len(self._full) < FULL_NOTED_MAX:
+            self._full.update(dict.fromkeys(key_ids))
+        # A leader that began lately may not know what was acked before.
+        self._note(key_ids, now_ms, ADVANCED_NOTED_MAX + FULL_NOTED_MAX)
+
+    def _note(self, key_ids: Iterable[bytes], now_ms: int, noted_max: int) -> None:
+        advances, touched, waiting = self._advances, self._touched, self._lines.waiting
+        room = noted_max - len(advances) - len(self._lines)
+        for key_id in key_ids:
+            if key_id in waiting:
+                continue  # Its scan begins later.
+            found = advances.get(key_id)
+            if found is not None:
+                advances[key_id] = (found[0] + 1, found[1])
+            elif room > 0:
+                advances[key_id] = (1, now_ms)
+                room -= 1
+            else:
+                self.pass_over()
+                continue
+            touched[key_id] = None
+
+    def pass_over(self) -> None:
+        """Notes that some key advanced with the last record, or before, and is not noted."""
+        self.passed_over += 1
+        self.passed_over_lsn = self._state.lsn
+
+    @property
+    def room_for_walk(self) -> bool:
+        """Returns whether a turn of a walk over the keys has room for what it finds, which comes before what
+        advances."""
+        return len(self._advances) + len(self._lines) <= ADVANCED_NOTED_MAX + KEYS_WALKED_PER_TURN
 
     @property
     def noted(self) -> list[bytes]:
         """Returns the keys with cursors that advanced, and those that are scanned now."""
-        return [*self._lines.scanned, *self._advances]
+        return [*self._lines, *self._advances]
 
     @property
     def pending(self) -> bool:
         return bool(self._advances or self._lines)
 
     def turn(self, now_ms: int) -> list[Trim]:
-        """Returns the trims found by reading about SCAN_MEMBERS_PER_TURN rows. Keys take turns, see ScanLines."""
-        self._line_up(now_ms)
-        budget = SCAN_MEMBERS_PER_TURN
+        """Returns the trims found by reading about SCAN_MEMBERS_PER_TURN rows, or twice as many while many keys are
+        noted. Keys take turns, see ScanLines."""
+        many = len(self._advances) + len(self._lines) > ADVANCED_NOTED_MANY
+        self._line_up(now_ms, SCANS_LINED_PER_TURN * (1 + many))
+        budget = SCAN_MEMBERS_PER_TURN * (1 + many)
         trims: list[Trim] = []
         while budget > 0 and (line := self._lines.next_line()) is not None:
             left = min(budget, SCAN_MEMBERS_PER_STEP)
@@ -96,49 +132,50 @@ class Trimmer:
                 key_id, scan = self._lines.take(line)
                 if scan is None:
                     scan, cost = self._start(key_id)
-                else:
+                    left -= cost
+                while scan is not None and left > 0:
                     scan, cost = self._step(key_id, scan, trims, left)
-                left -= cost
+                    left -= cost
                 if scan is not None:
                     self._lines.put_back(line, key_id, scan)
             budget += left
         return trims
 
-    def _line_up(self, now_ms: int) -> None:
+    def _line_up(self, now_ms: int, keys_max: int) -> None:
         """Lines up keys to scan. A scan may miss what advances while it is under way: another scan follows."""
-        for _ in range(min(len(self._full), SCANS_LINED_PER_TURN)):
+        advances, lines = self._advances, self._lines
+        for _ in range(min(len(self._full), keys_max)):
             key_id, _none = self._full.popitem(last=False)
-            if key_id in self._lines:
-                self._lines.hurry(key_id)
-            elif key_id in self._advances:
-                self._lines.add(key_id, self._members(key_id), urgent=True)
-        for _ in range(min(len(self._touched), SCANS_LINED_PER_TURN)):
+            if key_id in lines:
+                lines.hurry(key_id)
+            elif key_id in advances:
+                self._add(key_id, urgent=True)
+        for _ in range(min(len(self._touched), keys_max)):
             key_id, _none = self._touched.popitem()
-            found = self._advances.get(key_id)
-            if found is None or key_id in self._lines:
-                continue
-            bindings = self._state.tables.binding.count(key_id)
-            if found[0] >= bindings:
-                self._lines.add(key_id, bindings + self._state.tables.ended.count(key_id), urgent=False)
-        for _ in range(SCANS_LINED_PER_TURN):
-            if not self._waiting or now_ms - self._waiting[0][1] < TRIM_DELAY_MS:
+            if key_id not in lines and advances[key_id][0] >= self._state.tables.binding.count(key_id):
+                self._add(key_id, urgent=False)
+        for _ in range(min(len(advances), keys_max)):
+            key_id, (count, first_ms) = next(iter(advances.items()))
+            if now_ms - first_ms < TRIM_DELAY_MS:
                 return
-            key_id, since = self._waiting.popleft()
-            count, first = self._advances.get(key_id, (0, -1))
-            if first != since:
-                continue
-            if self._lines.is_scanned(key_id):
-                self._advances[key_id] = (count, now_ms)
-                self._waiting.append((key_id, now_ms))
-            elif key_id not in self._lines:
-                self._lines.add(key_id, self._members(key_id), urgent=False)
+            if lines.is_scanned(key_id):
+                advances[key_id] = (count, now_ms)
+                advances.move_to_end(key_id)
+            else:
+                self._add(key_id, urgent=False)
+
+    def _add(self, key_id: bytes, urgent: bool) -> None:
+        """Lines up a noted key."""
+        del self._advances[key_id]
+        self._touched.pop(key_id, None)
+        if not self._lines.add(key_id, self._members(key_id), urgent):
+            self.pass_over()
 
     def _members(self, key_id: bytes) -> int:
         return self._state.tables.binding.count(key_id) + self._state.tables.ended.count(key_id)
 
     def _start(self, key_id: bytes) -> tuple[CursorScan | None, int]:
         """Starts a scan, if one is needed. Returns it, and about how many rows this read."""
-        del self._advances[key_id]
         found = self._state.key_by_id(key_id)
         if found is None:
             self._lowest.pop(key_id, None)

@@ -12,7 +12,8 @@ What is kept:
     streams          a binding: what of its log is done, out, given again, next; stretches are runs of offsets
     sessions         a client connection: its handles and what waits for it; parcels are chunks on their way, not_sent
                      lists those that did not leave; detached_handles says whose they are where a handle is used again
-    range_room       the memory of done ranges; short_feeds: feeds that wait for some
+    range_room       the memory of done ranges; short_feeds: feeds that wait for some; relief ends the sessions with the
+                     most where there is none
     resets           which of a session's handles stand for another life of their queue than its client knows
     nacks_taken      which of a session's nacks were looked at before a parcel was put on its way
     new_part         what a session is told of a part that one of its queues has here

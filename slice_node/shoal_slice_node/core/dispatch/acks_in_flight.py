@@ -29,8 +29,8 @@ _COST: Final = 2
 """What taking one acked range of a stream without done ranges costs."""
 
 _NO_SESSION: Final = 0
-"""The source of what a record, or time, made done, and of all acks that come again as a record of acks failed: these
-have one turn in a flush together, beside those of sessions."""
+"""The source of what a record, or time, made done, and of acks that are taken again because their record failed. All of
+these have one turn in a flush together, beside the turns of sessions."""
 
 
 class NackTerms(NamedTuple):
@@ -223,8 +223,7 @@ class AcksInFlight:
         if acked.to > stream.next:
             feed.set_lagging(stream)
         registry.returns.end_rests(stream, acked.first, acked.to)
-        for attachment in stream.acked_by_change(acked.first, acked.to):
-            registry.has_room_again(attachment.session)
+        registry.releases.add(stream, stream.acked_by_change(acked.first, acked.to), [])
         if stream.end and self._is_finished(stream):
             registry.remove_stream(stream)
 

@@ -30,6 +30,7 @@ class Applying:
         or ends at once."""
         self._growing.begin_record()
         self._attaching.begin_record()
+        self._registry.releases.begin_record()
         acked = self._acked_keys(effects)
         for name, _ in effects.created:
             self._attaching.created(name)
@@ -54,6 +55,7 @@ class Applying:
             if feed is not None:
                 self._attaching.dissolve(feed)
         ended = [event.queue_id for event in effects.events if isinstance(event, Purged | AckedByChange | Unbound)]
+        self._registry.releases.end_record()
         for queue_id in dict.fromkeys(ended):
             self._after_end_of_out(queue_id)
 
@@ -128,10 +130,7 @@ class Applying:
 
     def _after_end_of_out(self, queue_id: bytes) -> None:
         """Wakes the feed of a queue that was purged, unbound, or acked by a change: windows have opened, and no ack of
-        a session will say so. Pullers may have nothing left, and nothing may rest any more."""
+        a session will say so. Nothing may rest any more."""
         feed = self._registry.feeds.get(queue_id)
-        if feed is None:
-            return
-        for attachment in [puller for puller in feed.pullers.values() if not puller.messages]:
-            self._registry.end_pull(attachment)
-        after_release(self._registry, feed)
+        if feed is not None:
+            after_release(self._registry, feed)

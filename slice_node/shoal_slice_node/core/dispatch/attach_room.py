@@ -6,7 +6,8 @@ from __future__ import annotations
 from shoal_contract.errors import Conflict, ResourceExhausted, exhausted
 from shoal_contract.names import show
 from shoal_slice_node.core.dispatch.attachment import Attachment
-from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.feeds import Feed, long_bytes
+from shoal_slice_node.core.dispatch.range_room import counted_as_pulled
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import (
@@ -18,10 +19,11 @@ from shoal_slice_node.core.limits import (
     HEAVY_RANGES,
     INLINE_STREAMS_MAX,
     RANGE_BYTES,
+    RANGES_PART,
     SMALL_PULLS_PART,
     STREAM_BYTES,
 )
-from shoal_slice_node.core.rows.queue_row import streams_of
+from shoal_slice_node.core.rows.queue_row import name_of, streams_of
 
 
 class AttachRoom:
@@ -69,7 +71,8 @@ class AttachRoom:
         if attachment is not None and self._goes_with(attachment):
             feed = attachment.feed
             self._forgotten.add(feed.queue_id)
-            self._used_bytes -= FEED_BYTES + STREAM_BYTES * feed.streams_counted + RANGE_BYTES * feed.ranges
+            streams_bytes = STREAM_BYTES * feed.streams_counted + RANGE_BYTES * feed.ranges
+            self._used_bytes -= FEED_BYTES + streams_bytes + feed.names_bytes
 
     def _goes_with(self, attachment: Attachment) -> bool:
         """Returns whether the attachment's feed is forgotten as soon as the attachment is detached."""
@@ -91,9 +94,10 @@ class AttachRoom:
 
 
 def _feed_bytes(registry: Registry, queue_id: bytes | None) -> int:
-    """Returns what a queue takes that is not in memory yet, as its row says. None: it has no part here."""
+    """Returns what a queue takes that is not in memory yet, as its row says; that tells no names of keys. None: it has
+    no part here."""
     row = None if queue_id is None else registry.state.tables.queue.get(queue_id)
-    return FEED_BYTES + STREAM_BYTES * (0 if row is None else streams_of(row))
+    return FEED_BYTES if row is None else FEED_BYTES + STREAM_BYTES * streams_of(row) + long_bytes(name_of(row))
 
 
 def no_room(limit_bytes: int, used_bytes: int) -> ResourceExhausted:
@@ -102,20 +106,46 @@ def no_room(limit_bytes: int, used_bytes: int) -> ResourceExhausted:
 
 
 def overload(registry: Registry, feed: Feed) -> ResourceExhausted | None:
-    """Returns why a feed that is being loaded has no room: its bindings have more done ranges than an attach can know.
-    None: it has."""
+    """Returns why a feed that is being loaded has no room: its bindings have more done ranges than an attach, or a
+    pull, can know. None: it has."""
     share = registry.shares.attached
-    if share.free_bytes >= 0 or not feed.ranges_outweigh_streams:
+    if not feed.ranges_outweigh_streams:
         return None
-    return no_room(share.limit_bytes, share.used_bytes)
+    if registry.range_room.is_short:
+        return no_room(share.limit_bytes, share.used_bytes)
+    return _too_many_pulled(registry, feed, feed.ranges) if counted_as_pulled(feed) else None
 
 
-def check_pulled(registry: Registry, feed: Feed) -> None:
-    """Raises ResourceExhausted if a queue that is only pulled from has very many done ranges, and half of the memory is
-    used: long leases would keep others from attaching theirs."""
+def may_be_refused(registry: Registry, feed: Feed) -> bool:
+    """Returns whether a pull from a feed that is being loaded may find no room in the end, as far as is known."""
+    if feed.ranges_outweigh_streams:
+        return True
+    ranges = 0 if feed.attachments else feed.ranges_expected
+    return ranges > HEAVY_RANGES and _too_many_pulled(registry, feed, ranges) is not None
+
+
+def check_ranges_pulled(registry: Registry, feed: Feed) -> None:
+    """Raises ResourceExhausted if a queue that nothing consumes yet, and that is to be pulled from, has more than
+    HEAVY_RANGES done ranges, for which there is no room: in memory, or in the part of those that are only pulled from.
+    """
+    if feed.consumed or feed.ranges <= HEAVY_RANGES:
+        return
     share = registry.shares.attached
-    if feed.ranges > HEAVY_RANGES and not feed.attachments and 2 * share.used_bytes > share.limit_bytes:
-        raise no_room(share.limit_bytes // 2, share.used_bytes)
+    if registry.range_room.is_short:
+        raise no_room(share.limit_bytes, share.used_bytes)
+    error = _too_many_pulled(registry, feed, feed.ranges)
+    if error is not None:
+        raise error
+
+
+def _too_many_pulled(registry: Registry, feed: Feed, ranges: int) -> ResourceExhausted | None:
+    """Returns the error where done ranges of queues that sessions only pull from have no room, if the feed has
+    `ranges`; None: they have."""
+    limit_bytes = registry.shares.attached.limit_bytes // RANGES_PART
+    used_bytes = registry.range_room.pulled_bytes + RANGE_BYTES * (ranges - counted_as_pulled(feed))
+    if used_bytes <= limit_bytes:
+        return None
+    return exhausted("memory of done ranges of queues that are only pulled from, bytes", limit_bytes, used_bytes)
 
 
 def check_pulls(registry: Registry, queue_id: bytes) -> None:

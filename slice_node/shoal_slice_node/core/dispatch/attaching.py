@@ -11,13 +11,14 @@ from collections.abc import Generator, Iterator
 from typing import NamedTuple
 
 from shoal_contract.errors import ShoalError, exhausted
-from shoal_slice_node.core.dispatch.attach_room import AttachRoom, no_room, overload
+from shoal_slice_node.core.dispatch.attach_room import AttachRoom, overload
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.ended_handles import EndedHandle
 from shoal_slice_node.core.dispatch.exclusive import Exclusive
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.loading import load_streams
 from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.relief import Relief
 from shoal_slice_node.core.dispatch.returning import Returning
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import (
@@ -40,16 +41,19 @@ class Begun(NamedTuple):
 
 
 class Attaching:
-    """Attaches and detaches. `loading`: feeds with streams to be made, in turn. `closing`: sessions that ended.
-    `dissolving`: feeds of dropped queues. `arriving`: names of queues that now have a part here and that sessions wait
-    for. `taken_over`: how often a session took an exclusive queue from another one."""
+    """Attaches and detaches. `loading`: feeds with streams to be made, in turn. `closing`: sessions that ended;
+    `owing`: those of which all queues are detached, while something that they have out comes back. `dissolving`: feeds
+    of dropped queues. `arriving`: names of queues that now have a part here and that sessions wait for. `taken_over`:
+    how often a session took an exclusive queue from another one."""
 
     def __init__(self, registry: Registry) -> None:
         self._registry = registry
         registry.transients.tell(self.begin_record, self.created)
         self.loading: deque[tuple[Feed, Generator[int, None, None]]] = deque()
         self.returning = Returning(registry)
+        self.relief = Relief(registry, self.end, self._give_up_pull)
         self.closing: deque[Session] = deque()
+        self.owing: deque[Session] = deque()
         self.dissolving: deque[tuple[Feed, Iterator[Attachment]]] = deque()
         self.arriving: OrderedDict[bytes, None] = OrderedDict()
         self.taken_over = 0
@@ -142,6 +146,7 @@ class Attaching:
     ) -> None:
         registry = self._registry
         freed_bytes = session.reuse_handle(handle)
+        registry.handles_over.note(session.detached)
         if freed_bytes:
             registry.let_go(session, freed_bytes)
         attachment = Attachment(session, feed, handle, window_messages, window_bytes, resets_before)
@@ -186,22 +191,18 @@ class Attaching:
             self._registry.loaded(feed)
         self._registry.wake(feed)
 
-    def relieve(self) -> None:
-        """Ends all that consume the queues with the most done ranges, if memory is used that is not there: acks in
-        changes made them, and others cannot attach theirs. It is enough to call this from time to time."""
-        registry = self._registry
-        share = registry.shares.attached
-        for feed in registry.range_room.heaviest():
-            self._give_up(feed, no_room(share.limit_bytes, share.used_bytes))
-            registry.forget_if_idle(feed)
-
     def _give_up(self, feed: Feed, error: ShoalError) -> None:
         """Ends all that consume a feed which has no room in memory. A pull under way ends by itself."""
         for attachment in list(feed.attachments.values()):
             assert attachment.handle is not None
             self.end_attachment(attachment.session, attachment.handle)
             self.end(attachment.session, error)
-        for attachment in [puller for puller in feed.pullers.values() if not puller.pulling]:
+        for attachment in list(feed.pullers.values()):
+            self._give_up_pull(attachment)
+
+    def _give_up_pull(self, attachment: Attachment) -> None:
+        """Takes back what a session pulled from a queue, unless a pull is under way."""
+        if not attachment.pulling:
             self._registry.forget_puller(attachment)
             self.returning.take_back(attachment)
 
@@ -232,10 +233,9 @@ class Attaching:
 
     def close(self, session: Session) -> None:
         """Ends a session's consumption: it is given nothing more. Requests of it that are still on their way here have
-        no effect."""
+        no effect. What waited for it counts until it is freed."""
         registry = self._registry
         session.close()
-        registry.shares.let_go(session, session.under_way_bytes)
         registry.dirty.pop(session.number, None)
         registry.roomy.pop(session, None)
         self.closing.append(session)
@@ -246,11 +246,17 @@ class Attaching:
             self.close_turn(INLINE_STREAMS_MAX // STREAMS_PER_HANDLE)
 
     def close_turn(self, handles_max: int) -> None:
-        """Detaches some of the queues of a session that ended."""
-        session = self.closing[0]
-        if session.list_left_behind(STREAMS_PER_HANDLE * handles_max):
-            return
-        for _ in range(handles_max):
+        """Detaches some of the queues of a session that ended. Sessions take turns: what waited for one is not kept
+        until a large one before it is done."""
+        session = self.closing.popleft()
+        if self._close_some(session, handles_max):
+            self.closing.append(session)
+
+    def _close_some(self, session: Session, handles_max: int) -> bool:
+        """Detaches some of its queues, once what was not sent is listed. Returns whether there is more to do."""
+        more = session.not_sent.list_left_behind(STREAMS_PER_HANDLE * handles_max)
+        self._registry.shares.let_go(session, session.not_sent.take_freed(session.under_way_bytes))
+        for _ in range(0 if more else handles_max):
             if session.by_queue:
                 self.detach(session, next(reversed(session.by_queue.values())))
             elif session.pullers:
@@ -258,9 +264,25 @@ class Attaching:
                 self._registry.forget_puller(attachment)
                 self.returning.take_back(attachment)
             else:
-                self.closing.popleft()
                 self._registry.leaving.session_ended(session)
-                return
+                self.owing.append(session)
+                self.owing_turn(1)
+                self.relief.begin()  # It may not be enough: others may have had the same queues.
+                return False
+        return True
+
+    def owing_turn(self, sessions_max: int) -> None:
+        """Lets go of what some of these sessions left behind, the last first: of those that have nothing out any more,
+        and of all if nothing is being taken back, as only that asks for it."""
+        for _ in range(min(sessions_max, len(self.owing))):
+            session = self.owing.pop()
+            if session.owed and self.returning.walks:
+                self.owing.appendleft(session)
+                continue
+            self._registry.shares.let_go(session, session.under_way_bytes)
+            session.not_sent.forget_left_behind()
+            session.detached.forget()
+            self._registry.handles_over.note(session.detached)
 
     def begin_record(self) -> None:
         """Begins a record: it may attach ATTACHED_AT_ONCE_MAX sessions at once, and forget a few streams."""
@@ -275,6 +297,7 @@ class Attaching:
         for attachment in feed.pullers.values():
             registry.shares.attached.let_go(ATTACHMENT_BYTES * attachment.session.remove_puller(attachment))
         attachments = list(feed.attachments.values())
+        feed.forget_consumers()
         self.dissolving.append((feed, iter(attachments)))
         if len(attachments) <= self._left:
             self._left -= len(attachments)

@@ -18,7 +18,7 @@ Given = dict[bytes, list[tuple[int, int]]]
 class Attachment:
     """Keeps how one session consumes one queue, and counts what it has out and unacked. `handle` None: it pulls.
     `lined`: it stands in its feed's line; only the feed changes this. Invariant: `messages` and `body_bytes` are the
-    sums of the `Out` entries that name it."""
+    sums of the `Out` entries that name it, those that wait to be released (releases.py) too."""
 
     __slots__ = (
         "_left",

@@ -77,7 +77,7 @@ def bring_back(registry: Registry, stream: Stream) -> Back:
         if stream.parcel > session.sent_to and session.not_listed:
             some = min(parcels, session.not_listed)
             parcels -= some
-            if session.list_left_behind(some) or not parcels:
+            if session.not_sent.list_left_behind(some) or not parcels:
                 return Back([], False, LISTED_AT_ONCE_MAX // UNSENT_PER_COST)
     back = take_stream_back(registry, stream, left, PUMP_TURN_HANDLES)
     stream.feed.clear_lagging(stream)  # The caller goes on with it.

@@ -108,8 +108,10 @@ class Dispatcher:
         return self.attaching.attach(session, name, handle, window_messages, window_bytes)
 
     def detach(self, session: Session, handle: int) -> None:
-        """See Attaching.detach."""
+        """See Attaching.detach. Called where the client wants it."""
         self.attaching.detach(session, handle)
+        if not session.closed:
+            session.resets.detached(handle)
 
     def close(self, session: Session) -> None:
         """See Attaching.close."""
@@ -145,6 +147,7 @@ class Dispatcher:
         if session.leases:
             self.registry.leases.sends(session)
         taken = session.take(bytes_max, self.expiry_clock_ms)
+        self.registry.handles_over.note(session.detached)
         if taken.freed_bytes:
             self.registry.let_go(session, taken.freed_bytes)
         for key_id, gap in taken.told:
@@ -200,14 +203,19 @@ class Dispatcher:
                     self.attaching.created(name)
 
     def divide_owed(self, sessions: Sequence[Session]) -> None:
-        """Divides the share of what is owed anew. Must be called from time to time, with all sessions but those that
-        `share_among_calls` has."""
-        self.shares.divide_owed(sessions, sum(session.owed for session in self._of_calls))
+        """Divides the share of what is owed anew. If it is overdrawn, the session that owes most ends, of those that
+        owe much too much. Must be called from time to time, with all sessions but those that `share_among_calls` has.
+        """
+        self.shares.divide_owed(sessions, self._of_calls)
         for session in sessions:
             self.registry.has_room_again(session)
-        self.attaching.relieve()
         if self.shares.owed.free_bytes < 0:
             self._end_largest(sessions)
+
+    def relieve(self) -> None:
+        """Begins to end sessions that consume queues with many done ranges, if these take memory that is not there. See
+        Relief. Must be called from time to time."""
+        self.attaching.relief.begin()
 
     def _end_largest(self, sessions: Sequence[Session]) -> None:
         """Ends the session that owes most, of those that owe much more than they were given."""

@@ -7,14 +7,19 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.dispatch.exclusive import Exclusive
+from shoal_slice_node.core.dispatch.range_room import RangeRoom, counted_as_pulled
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Rests
-from shoal_slice_node.core.limits import LIVE_LOOKS_MAX, RANGE_BYTES, STREAM_BYTES
+from shoal_slice_node.core.limits import COUNTED_NAME_BYTES, LIVE_LOOKS_MAX, RANGE_BYTES, STREAM_BYTES
 
 if TYPE_CHECKING:
     from shoal_contract.options import QueueOptions
     from shoal_slice_node.core.dispatch.attachment import Attachment
-    from shoal_slice_node.core.dispatch.range_room import RangeRoom
+
+
+def long_bytes(name: bytes) -> int:
+    """Returns what a name takes beyond what counts for each queue and binding."""
+    return max(0, len(name) - COUNTED_NAME_BYTES)
 
 
 class Feed:
@@ -34,6 +39,7 @@ class Feed:
     __slots__ = (
         "_leaving",
         "_line",
+        "_pulled",
         "_resting",
         "_rests",
         "_room",
@@ -48,6 +54,7 @@ class Feed:
         "loading",
         "max_deliveries",
         "name",
+        "names_bytes",
         "passed_over",
         "pullers",
         "queue_id",
@@ -95,6 +102,10 @@ class Feed:
         self._room = room
         self.ranges = 0
         """The number of done ranges, and of stretches to be given again, in all streams."""
+        self.names_bytes = long_bytes(name)
+        """What its name and those of its streams' keys take beyond what counts for each feed and stream."""
+        self._pulled = 0
+        """How many of its ranges `room` counts as those of a queue that sessions only pull from."""
         self._resting = 0
         """The number of stretches that rest, in all streams."""
         self._unapplied_acks = 0
@@ -119,11 +130,13 @@ class Feed:
 
     def add(self, attachment: Attachment) -> None:
         self.attachments[attachment.session.number] = attachment
+        self._count_pulled()
         self._choose_sole()
         self.line_up(attachment)
 
     def remove(self, attachment: Attachment) -> None:
         del self.attachments[attachment.session.number]
+        self._count_pulled()
         self._choose_sole()
         if attachment.end():
             self._line.remove(attachment)
@@ -134,9 +147,11 @@ class Feed:
 
     def add_puller(self, attachment: Attachment) -> None:
         self.pullers[attachment.session.number] = attachment
+        self._count_pulled()
 
     def remove_puller(self, attachment: Attachment) -> None:
         self.pullers.pop(attachment.session.number, None)
+        self._count_pulled()
 
     def begin_leave(self) -> None:
         """Notes that messages of attachments that left are being taken back; the feed stays until `end_leave`."""
@@ -164,17 +179,30 @@ class Feed:
 
     def add_stream(self, stream: Stream) -> None:
         self.streams[stream.key_id] = stream
+        self.names_bytes += long_bytes(stream.key)
         stream.begin_count()
 
     def count_ranges(self, more: int) -> None:
         """Notes that a stream has so many ranges more, or less if it is negative."""
         self.ranges += more
-        self._room.count(self, self.ranges - more)
+        self._room.count(self, more)
+        self._count_pulled()
+
+    def _count_pulled(self) -> None:
+        pulled = counted_as_pulled(self)
+        if pulled != self._pulled:
+            self._room.count_pulled(pulled - self._pulled)
+            self._pulled = pulled
 
     @property
     def ranges_outweigh_streams(self) -> bool:
         """Returns whether its ranges take more memory than its streams."""
         return RANGE_BYTES * self.ranges > STREAM_BYTES * self.streams_counted
+
+    @property
+    def ranges_expected(self) -> int:
+        """Returns how many ranges it has once it is loaded, if the other streams have as many."""
+        return self.ranges * self.streams_counted // max(1, len(self.streams))
 
     @property
     def is_short(self) -> bool:
@@ -195,7 +223,10 @@ class Feed:
         """Forgets a stream. Returns False if the feed does not have it."""
         self.forget_work(stream)
         stream.end_count()
-        return self.streams.pop(stream.key_id, None) is not None
+        if self.streams.pop(stream.key_id, None) is None:
+            return False
+        self.names_bytes -= long_bytes(stream.key)
+        return True
 
     def forget_work(self, stream: Stream) -> None:
         """Notes that nothing of the stream is to be read, given again, or journaled."""
@@ -212,9 +243,15 @@ class Feed:
         self.lagging = {}
         self.sole = None
         self._line.clear()
+        self.unflushed = {}
         streams, self.streams = self.streams, {}
         self.count_ranges(-self.ranges)
         return streams
+
+    def forget_consumers(self) -> None:
+        """Forgets who consumed a feed that ended: they name it, and would stay for each other's sake."""
+        assert self.gone
+        self.attachments, self.pullers = {}, {}
 
     def set_lagging(self, stream: Stream) -> None:
         stream.note_lagging(True)
@@ -277,7 +314,7 @@ class Feed:
 
     def line_up(self, attachment: Attachment) -> None:
         """Puts an attachment in line, if it is not there: it may have room again."""
-        if attachment.join_line():
+        if not self.gone and attachment.join_line():
             self._line.append(attachment)
 
     def pick(self, more: int = 0, more_bytes: int = 0) -> Attachment | None:
@@ -302,8 +339,7 @@ class Feed:
         if self.sole is not None:
             return self.sole if self.sole.session.has_room_for_live else None
         attachments = self.attachments
-        for _ in range(min(LIVE_LOOKS_MAX, len(attachments))):
-            number = next(iter(attachments))
+        for number in list(islice(attachments, LIVE_LOOKS_MAX)):
             attachments[number] = attachment = attachments.pop(number)
             if attachment.session.has_room_for_live:
                 return attachment

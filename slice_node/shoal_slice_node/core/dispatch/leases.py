@@ -24,13 +24,13 @@ _PARCEL = attrgetter("parcel")
 
 class Lease:
     """Holds what one pull took, or what an attachment of a queue with an ack timeout was given between two ticks.
-    `messages`: how many of them are still out. `streams`: where they came from. `until_ms` 0: its time begins with the
-    next tick.
+    `messages`: how many of them are still out; while there are any, its session counts it, and `streams` has where
+    they came from. `until_ms` 0: its time begins with the next tick.
 
     `parcel`: the number of its last parcel; 0: all of it was sent. The time that counts begins when this parcel is
     sent. If it is not sent in as much time, what of the lease waits is taken back, and the time of the rest begins."""
 
-    __slots__ = ("attachment", "lease_ms", "messages", "parcel", "streams", "until_ms")
+    __slots__ = ("_first", "_others", "attachment", "lease_ms", "messages", "parcel", "until_ms")
 
     def __init__(self, attachment: Attachment, lease_ms: int, until_ms: int = 0) -> None:
         self.attachment = attachment
@@ -38,13 +38,29 @@ class Lease:
         self.until_ms = until_ms
         self.parcel = 0
         self.messages = 0
-        self.streams: list[Stream] = []
+        self._first: Stream | None = None
+        self._others: list[Stream] | None = None
+        """Where they came from. Most come from one stream: a list for it would take as much as all the rest."""
+
+    @property
+    def streams(self) -> Iterator[Stream]:
+        """Yields the streams that they came from."""
+        if self._first is not None:
+            yield self._first
+        yield from self._others or ()
 
     def take(self, stream: Stream, messages: int) -> None:
         """Notes that so many messages of this stream belong to it."""
+        if not self.messages:
+            self.attachment.session.leases.count_out(1)
         self.messages += messages
-        if not self.streams or self.streams[-1] is not stream:
-            self.streams.append(stream)
+        if self._first is None:
+            self._first = stream
+        elif self._others is None:
+            if self._first is not stream:
+                self._others = [stream]
+        elif self._others[-1] is not stream:
+            self._others.append(stream)
 
     def join_parcel(self, number: int) -> None:
         """Notes that some of it is in this parcel, which may be one that waits already, before others of it."""
@@ -59,41 +75,52 @@ class Lease:
         self.until_ms = now_ms + self.lease_ms
 
     def release(self, messages: int) -> None:
-        """Notes that so many of them are not out any more."""
+        """Notes that so many of them are not out any more. Once none is, the streams are not kept: they may have many
+        done ranges, and the clock knows the lease for as long as it would have run."""
         self.messages -= messages
+        if not self.messages:
+            self.attachment.session.leases.count_out(-1)
+            self._first = self._others = None
 
 
-class LeasesToSend:
-    """Keeps the leases of one session with parcels that wait, in the order of these parcels."""
+class SessionLeases:
+    """Keeps the leases of one session with parcels that wait, in the order of these parcels. `out`: how many leases
+    have something out."""
 
-    __slots__ = ("_leases",)
+    __slots__ = ("_waiting", "out")
 
     def __init__(self) -> None:
-        self._leases: OrderedDict[Lease, None] = OrderedDict()
+        self.out = 0
+        self._waiting: OrderedDict[Lease, None] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._leases)
+        """Returns how many have parcels that wait."""
+        return len(self._waiting)
 
-    def note(self, lease: Lease) -> None:
+    def count_out(self, more: int) -> None:
+        """Notes that so many more have something out, or less if it is negative. Only Lease calls this."""
+        self.out += more
+        assert self.out >= 0
+
+    def wait_to_be_sent(self, lease: Lease) -> None:
         """Notes a lease with parcels that wait."""
-        self._leases[lease] = None
+        self._waiting[lease] = None
 
-    def forget(self, lease: Lease) -> None:
+    def stop_waiting(self, lease: Lease) -> None:
         """Notes that a lease need not wait for its parcels any more."""
-        self._leases.pop(lease, None)
-
-    def clear(self) -> None:
-        """Forgets all."""
-        self._leases.clear()
+        self._waiting.pop(lease, None)
 
     def next_sent(self, sent_to: int) -> Lease | None:
-        """Returns a lease whose parcels have all left, and forgets it; None: there is none. `sent_to`: the number of
-        the last parcel that left."""
-        lease = next(iter(self._leases), None)
+        """Returns a lease whose parcels have all left, and forgets it; None: there is none. `sent_to`: see Session."""
+        lease = next(iter(self._waiting), None)
         if lease is None or lease.parcel > sent_to:
             return None
-        del self._leases[lease]
+        del self._waiting[lease]
         return lease
+
+    def clear(self) -> None:
+        """Forgets those with parcels that wait: the session has ended."""
+        self._waiting.clear()
 
 
 class LeaseClock:
@@ -107,7 +134,7 @@ class LeaseClock:
         self._rebuild_at = LEASES_ENDED_KEPT
         self._open: list[Lease] = []
         """Leases of attachments; what is given until the next tick joins them."""
-        self._sending: dict[Session, None] = {}
+        self._sending: OrderedDict[Session, None] = OrderedDict()
         """Sessions that were sent something since the last tick, of those with leases that wait for that."""
 
     def __len__(self) -> int:
@@ -135,7 +162,7 @@ class LeaseClock:
             if lease.parcel <= session.sent_to:
                 lease.all_sent()
             elif not session.closed:
-                session.leases.note(lease)
+                session.leases.wait_to_be_sent(lease)
             self._begin(lease, now_ms)
         left = LEASES_BEGUN_PER_TICK
         while self._sending and left > 0:

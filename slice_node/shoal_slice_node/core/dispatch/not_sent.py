@@ -27,7 +27,18 @@ class NotSent:
     """Lists parcels that were not sent. Invariant: while the session is open, `_by_key` has no parcel that does not
     wait for it."""
 
-    __slots__ = ("_by_key", "_left_behind", "_listed_to", "_longest", "_to_list", "_to_list_to", "not_listed", "waited")
+    __slots__ = (
+        "_by_key",
+        "_freed_bytes",
+        "_kept_bytes",
+        "_left_behind",
+        "_listed_to",
+        "_longest",
+        "_to_list",
+        "_to_list_to",
+        "not_listed",
+        "waited",
+    )
 
     def __init__(self) -> None:
         self._by_key: dict[bytes, _OfKey] | None = None
@@ -44,6 +55,10 @@ class NotSent:
         """How many parcels these are."""
         self.waited = 0
         """How many waited when the session closed."""
+        self._freed_bytes = 0
+        """What was freed of them and `take_freed` has not returned."""
+        self._kept_bytes = 0
+        """The memory of those of them that are listed."""
 
     def close(self, waiting: dict[Slot, Parcel]) -> None:
         """Notes that the session has ended, and what waited for it."""
@@ -53,10 +68,25 @@ class NotSent:
     def list_left_behind(self, parcels_max: int) -> bool:
         """Lists some of the parcels that waited when the session closed. Returns whether there are more."""
         for slot, parcel in islice(self._left_behind, parcels_max):
+            cost_bytes = parcel.cost_bytes
             parcel.drop_chunk()
             self._add(slot, parcel)
+            kept_bytes = parcel.cost_bytes if parcel.is_owed else 0
+            self._kept_bytes += kept_bytes
+            self._freed_bytes += cost_bytes - kept_bytes
         self.not_listed -= min(parcels_max, self.not_listed)
         return self.not_listed > 0
+
+    def take_freed(self, held_bytes: int) -> int:
+        """Returns how much memory was freed since the last call, of what waited when the session closed. `held_bytes`:
+        what counts for the session, with what its transport had; once all is listed that is freed, too."""
+        freed_bytes, self._freed_bytes = self._freed_bytes, 0
+        return freed_bytes if self.not_listed else held_bytes - self._kept_bytes
+
+    def forget_left_behind(self) -> None:
+        """Forgets what waited when the session closed."""
+        self._by_key = None
+        self.waited = self._kept_bytes = 0
 
     def list_some(self, waiting: dict[Slot, Parcel], parcels_max: int) -> bool:
         """Lists some of the parcels that wait for an open session, if more are not listed than `parcels_max`. Returns

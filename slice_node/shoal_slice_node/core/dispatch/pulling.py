@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.dispatch.attach_room import check_pulled, check_pulls, overload
+from shoal_slice_node.core.dispatch.attach_room import check_pulls, check_ranges_pulled, may_be_refused, overload
 from shoal_slice_node.core.dispatch.attachment import Attachment, Given
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.dispatch.feeds import Feed
@@ -88,13 +88,13 @@ class Puller:
         feed = self._dispatcher.attaching.feed(queue_id)
         if attachment is None:
             try:
-                check_pulled(self._dispatcher.registry, feed)
+                check_ranges_pulled(self._dispatcher.registry, feed)
             except ResourceExhausted:
                 self._dispatcher.registry.forget_if_idle(feed)
                 raise
             attachment = Attachment(session, feed, None, _NO_WINDOW, _NO_WINDOW)
             self._dispatcher.registry.add_puller(attachment)
-        lease_ms = terms.lease_ms or feed.ack_timeout_ms
+        was_loading, lease_ms = feed.loading, terms.lease_ms or feed.ack_timeout_ms
         lease = Lease(attachment, lease_ms, now_ms + lease_ms) if lease_ms else None
         given = attachment.begin_pull()
         try:
@@ -105,13 +105,13 @@ class Puller:
         if lease is not None and lease.messages:
             self._leases.add(lease)
         left = partial(self._left, attachment, given, gaps)
-        no_room = overload(self._dispatcher.registry, feed) if feed.loading and not parcels else None
+        error = overload(self._dispatcher.registry, feed) if was_loading and not parcels else None
         if answer is None or not given:
             left()
         else:
             answer.made(left)
-        if no_room is not None:
-            raise no_room
+        if error is not None:
+            raise error
         return parcels
 
     def _left(self, attachment: Attachment, given: Given, gaps: Sequence[tuple[bytes, int, int]]) -> None:
@@ -142,12 +142,15 @@ class Puller:
 
         messages, chunk_bytes = terms.messages_max or PULL_MESSAGES_MAX, terms.bytes_max or PULL_BYTES_MAX
         looked_at, registry, gap_bytes = 0, self._dispatcher.registry, PULL_GAPS_BYTES_MAX
+        was_loading = feed.loading
         while min(messages, chunk_bytes, gap_bytes) > 0 and not (feed.gone or attachment.session.closed):
-            if feed.loading and feed.ranges_outweigh_streams:  # It may find no room: then nothing must be out.
+            is_new = feed.loading or (was_loading and not parcels)
+            if is_new and may_be_refused(registry, feed):  # Nothing must be out then.
                 if overload(registry, feed):
                     break
-                yield
-                continue
+                if feed.loading:
+                    yield
+                    continue
             budget = Budget(PULL_ROWS_PER_STEP, chunk_bytes, messages, gap_bytes)
             while looked_at < len(feed.lagging) and not budget.spent:
                 for stream in feed.first_lagging(min(LAGGING_AT_ONCE_MAX, len(feed.lagging) - looked_at)):

@@ -24,6 +24,7 @@ from shoal_slice_node.core.limits import (
     PUMP_TURN_BYTES,
     PUMP_TURN_HANDLES,
     PUMP_TURN_ROWS,
+    RELIEF_LOOKS_PER_STEP,
 )
 
 
@@ -43,16 +44,20 @@ class Pump:
             _Kind(registry.ready, self._fill_turn),
             _Kind(growing.spreads, partial(growing.turn, PUMP_TURN_HANDLES)),
             _Kind(attaching.returning.walks, partial(attaching.returning.turn, PUMP_TURN_HANDLES)),
+            _Kind(registry.releases.waiting, partial(registry.releases.turn, PUMP_TURN_HANDLES)),
             _Kind(registry.timeouts.ending, partial(registry.timeouts.turn, PUMP_TURN_HANDLES)),
             _Kind(acks.gaps_left, partial(acks.gaps_turn, PUMP_TURN_HANDLES)),
             _Kind(registry.roomy, self._room_turn),
             _Kind(registry.shares.line, self._line_turn),
             _Kind(attaching.loading, partial(attaching.load_turn, PUMP_TURN_BINDINGS)),
             _Kind(attaching.closing, partial(attaching.close_turn, PUMP_TURN_BINDINGS)),
+            _Kind(attaching.owing, partial(attaching.owing_turn, PUMP_TURN_BINDINGS)),
             _Kind(attaching.dissolving, partial(attaching.dissolve_turn, ATTACHED_PER_STEP)),
             _Kind(attaching.arriving, partial(attaching.arrive_turn, ATTACHED_PER_STEP)),
             _Kind(registry.forgetting, self._forget_turn),
+            _Kind(registry.handles_over, registry.handles_over.turn),
             _Kind(registry.short, self._short_turn),
+            _Kind(attaching.relief.looks, partial(attaching.relief.turn, RELIEF_LOOKS_PER_STEP)),
         )
         self._next_kind = 0
 

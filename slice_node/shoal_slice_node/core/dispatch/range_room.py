@@ -1,66 +1,67 @@
 """Counts the memory of done ranges, and of stretches to be given again, in the share of attached queues; and knows the
-queues that have much of it."""
+queues that have some. Not here: which sessions end where there is none (relief.py)."""
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.dispatch.shares import Share
-from shoal_slice_node.core.limits import HEAVY_RANGES, RANGE_BYTES, SMALL_PULLS_PART
+from shoal_slice_node.core.limits import HEAVY_RANGES, RANGE_BYTES, RANGES_PART, SMALL_PULLS_PART
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.feeds import Feed
 
 
 class RangeRoom:
-    """Keeps the count. `heavy`: feeds with more than HEAVY_RANGES."""
+    """Keeps the count. `feeds`: those with ranges. `pulled_bytes`: what the ranges of queues take that sessions only
+    pull from, and that have more than HEAVY_RANGES."""
 
-    __slots__ = ("_ranges", "_share", "heavy")
+    __slots__ = ("_pulled", "_ranges", "_share", "feeds")
 
     def __init__(self, share: Share) -> None:
         self._share = share
         self._ranges = 0
-        self.heavy: dict[Feed, None] = {}
+        self._pulled = 0
+        self.feeds: dict[Feed, None] = {}
 
     @property
     def is_short(self) -> bool:
         """Returns whether there is no memory for more ranges."""
         return self._share.free_bytes < 0
 
-    def count(self, feed: Feed, before: int) -> None:
-        """Notes that a feed has other ranges than `before`."""
-        more = feed.ranges - before
+    @property
+    def excess_bytes(self) -> int:
+        """Returns how much less ranges should take: what is used beyond the share, but no more than what ranges take
+        beyond their part of it, which others cannot take from them; 0 or less: nothing."""
+        share = self._share
+        return min(-share.free_bytes, RANGE_BYTES * self._ranges - share.limit_bytes // RANGES_PART)
+
+    @property
+    def is_overdrawn(self) -> bool:
+        """Returns whether ranges must take less: small pulls, too, may take a little more than there is."""
+        share = self._share
+        return self.excess_bytes > 0 and -share.free_bytes > share.limit_bytes // SMALL_PULLS_PART
+
+    def count(self, feed: Feed, more: int) -> None:
+        """Notes that a feed has so many ranges more, or less if it is negative."""
         self._ranges += more
         if more > 0:
             self._share.hold(RANGE_BYTES * more)
+            self.feeds[feed] = None
         else:
             self._share.let_go(-RANGE_BYTES * more)
-        if (before > HEAVY_RANGES) != (feed.ranges > HEAVY_RANGES):
-            if more > 0:
-                self.heavy[feed] = None
-            else:
-                del self.heavy[feed]
+            if not feed.ranges:
+                self.feeds.pop(feed, None)
 
-    def heaviest(self) -> list[Feed]:
-        """Returns feeds that could make room, if the share is overdrawn and ranges have more than half of it: those of
-        the sessions that have the most ranges first."""
-        share = self._share
-        over_bytes = share.used_bytes - share.limit_bytes - share.limit_bytes // SMALL_PULLS_PART
-        left_bytes = min(over_bytes, RANGE_BYTES * self._ranges - share.limit_bytes // 2)
-        if left_bytes <= 0:
-            return []
-        of_session: Counter[int] = Counter()
-        for feed in self.heavy:
-            of_session.update(dict.fromkeys((*feed.attachments, *feed.pullers), feed.ranges))
+    @property
+    def pulled_bytes(self) -> int:
+        return RANGE_BYTES * self._pulled
 
-        def weight(feed: Feed) -> tuple[int, int]:
-            return max([of_session[number] for number in (*feed.attachments, *feed.pullers)], default=0), feed.ranges
+    def count_pulled(self, more: int) -> None:
+        """Notes that so many ranges more, or less, are of queues with many that sessions only pull from."""
+        self._pulled += more
 
-        found: list[Feed] = []
-        for feed in sorted(self.heavy, key=weight, reverse=True):
-            if left_bytes <= 0:
-                break
-            found.append(feed)
-            left_bytes -= RANGE_BYTES * feed.ranges
-        return found
+
+def counted_as_pulled(feed: Feed) -> int:
+    """Returns how many of its ranges count as those of a queue that sessions only pull from."""
+    return feed.ranges if feed.ranges > HEAVY_RANGES and feed.pullers and not feed.attachments else 0

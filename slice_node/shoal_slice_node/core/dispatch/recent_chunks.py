@@ -14,7 +14,7 @@ from collections import OrderedDict
 from typing import NamedTuple
 
 from shoal_slice_node.core.apply.log_rows import StoredChunk
-from shoal_slice_node.core.limits import OPENED_CHUNKS_BYTES_MAX, RECENT_CHUNKS_BYTES_MAX
+from shoal_slice_node.core.limits import OPENED_CHUNKS_BYTES_MAX, RECENT_CHUNK_BYTES, RECENT_CHUNKS_BYTES_MAX
 
 
 class ChunkPart(NamedTuple):
@@ -34,8 +34,8 @@ class ChunkPart(NamedTuple):
 
 
 class RecentChunks:
-    """Keeps whole chunks by their key and first offset. Holds at most RECENT_CHUNKS_BYTES_MAX; the one that was kept
-    first goes first."""
+    """Keeps whole chunks by their key and first offset, in at most RECENT_CHUNKS_BYTES_MAX of memory; the one that was
+    kept first goes first."""
 
     def __init__(self) -> None:
         self._parts: OrderedDict[tuple[bytes, int], ChunkPart] = OrderedDict()
@@ -47,19 +47,24 @@ class RecentChunks:
 
     def keep(self, key_id: bytes, part: ChunkPart) -> None:
         """Keeps a whole chunk. A chunk that would push out most others is not kept."""
-        slot = (key_id, part.first)
-        if slot in self._parts or 4 * len(part.chunk) > RECENT_CHUNKS_BYTES_MAX:
+        slot, cost_bytes = (key_id, part.first), _cost_bytes(part)
+        if slot in self._parts or 4 * cost_bytes > RECENT_CHUNKS_BYTES_MAX:
             return
         self._parts[slot] = part
-        self._bytes += len(part.chunk)
+        self._bytes += cost_bytes
         while self._bytes > RECENT_CHUNKS_BYTES_MAX:
             _, gone = self._parts.popitem(last=False)
-            self._bytes -= len(gone.chunk)
+            self._bytes -= _cost_bytes(gone)
+
+
+def _cost_bytes(part: ChunkPart) -> int:
+    """Returns the memory that a kept chunk takes, about: of a small one most is not the chunk."""
+    return RECENT_CHUNK_BYTES + len(part.chunk)
 
 
 class OpenedChunks:
-    """Keeps decoded chunks that parts were cut from. Holds at most OPENED_CHUNKS_BYTES_MAX of log rows; the one that
-    was used longest ago goes first."""
+    """Keeps decoded chunks that parts were cut from, in at most OPENED_CHUNKS_BYTES_MAX of memory; the one that was
+    used longest ago goes first."""
 
     def __init__(self) -> None:
         self._chunks: OrderedDict[tuple[bytes, int], StoredChunk] = OrderedDict()
@@ -76,7 +81,7 @@ class OpenedChunks:
             self._chunks.move_to_end(slot)
             return
         self._chunks[slot] = stored
-        self._bytes += stored.size_bytes
+        self._bytes += stored.opened_bytes
         while self._bytes > OPENED_CHUNKS_BYTES_MAX:
             _, gone = self._chunks.popitem(last=False)
-            self._bytes -= gone.size_bytes
+            self._bytes -= gone.opened_bytes

@@ -12,9 +12,10 @@ from collections.abc import Callable, Sequence
 from shoal_contract.options import DURABLE, QueueOptions
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.attachment import Attachment
+from shoal_slice_node.core.dispatch.detached_handles import Forgetting
 from shoal_slice_node.core.dispatch.exclusive import Exclusives
 from shoal_slice_node.core.dispatch.farewells import Farewells
-from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.feeds import Feed, long_bytes
 from shoal_slice_node.core.dispatch.leases import LeaseClock
 from shoal_slice_node.core.dispatch.leaving import Leaving
 from shoal_slice_node.core.dispatch.marks import Marks
@@ -22,6 +23,7 @@ from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.presence import Presence
 from shoal_slice_node.core.dispatch.range_room import RangeRoom
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, OpenedChunks, RecentChunks
+from shoal_slice_node.core.dispatch.releases import Releases
 from shoal_slice_node.core.dispatch.returns import Returns
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
@@ -47,7 +49,8 @@ _LOOKS_FOR_A_PARCEL = 8
 class Registry:
     """Keeps the registers. `dirty`: sessions with something to send. `ready`: feeds to read the log for, in turn.
     `roomy`: sessions that feeds found full and that now have room. `forgetting`: streams of forgotten feeds that are
-    still registered with their keys. `ending`: names of queues whose drop is being written, and by how many records."""
+    still registered with their keys. `handles_over`: what sessions may forget of handles. `ending`: names of queues
+    whose drop is being written, and by how many records."""
 
     def __init__(self, state: State, shares: DispatchShares) -> None:
         self.state = state
@@ -61,6 +64,7 @@ class Registry:
         self.ready: OrderedDict[Feed, None] = OrderedDict()
         self.roomy: OrderedDict[Session, None] = OrderedDict()
         self.forgetting: deque[dict[bytes, Stream]] = deque()
+        self.handles_over = Forgetting()
         self.recent = RecentChunks()
         self.opened = OpenedChunks()
         self.ending: Counter[bytes] = Counter()
@@ -73,11 +77,12 @@ class Registry:
         self.farewells = Farewells(state, self.is_consumed)
         self.leases = LeaseClock()
         self.returns = Returns(state, self)
+        self.releases = Releases(self)
         self.timeouts = Timeouts(self)
         self.exclusives = Exclusives()
         self.leaving = Leaving()
-        self.short = ShortFeeds(shares.attached)
         self.range_room = RangeRoom(shares.attached)
+        self.short = ShortFeeds(self.range_room)
         self.marks = Marks()
         self._parcels = 0
         state.interest.keys = self.by_key
@@ -173,7 +178,7 @@ class Registry:
         exclusive = None if options.exclusive == DURABLE.exclusive else self.exclusives.of(queue_id, options.exclusive)
         feed = self.feeds[queue_id] = Feed(queue_id, name, options, exclusive, self.shares.rests, self.range_room)
         feed.count_before(streams)
-        self.shares.attached.hold(FEED_BYTES + STREAM_BYTES * streams)
+        self.shares.attached.hold(FEED_BYTES + STREAM_BYTES * streams + feed.names_bytes)
         return feed
 
     def loaded(self, feed: Feed) -> None:
@@ -192,6 +197,7 @@ class Registry:
             stream.feed.count_before(stream.feed.to_load - 1)
         else:
             self.shares.attached.hold(STREAM_BYTES)
+        self.shares.attached.hold(long_bytes(stream.key))
         if not stream.end:
             self.by_key.setdefault(stream.key_id, {})[queue_id] = stream
             if self._presence is not None:
@@ -217,7 +223,8 @@ class Registry:
         had_out = self.forget_out(stream)
         self.stop_waking(stream)
         if feed.remove_stream(stream):
-            self.shares.attached.let_go(STREAM_BYTES)
+            self.shares.attached.let_go(STREAM_BYTES + long_bytes(stream.key))
+        stream.forget_ranges()
         if had_out:  # Windows have opened, and no ack will say so.
             self.wake(feed)
 
@@ -234,7 +241,7 @@ class Registry:
         self.loaded(feed)
         self.short.forget(feed)
         streams = feed.end()
-        self.shares.attached.let_go(FEED_BYTES + STREAM_BYTES * len(streams))
+        self.shares.attached.let_go(FEED_BYTES + STREAM_BYTES * len(streams) + feed.names_bytes)
         if len(streams) <= min(64, at_once_max):
             cost = len(streams) + sum([stream.stretches for stream in streams.values()])
             if cost <= at_once_max:
@@ -245,15 +252,14 @@ class Registry:
         return 0
 
     def forget_stream(self, stream: Stream) -> None:
-        self.forget_out(stream)
+        self.releases.release(stream, stream.forget_out(), stream.take_rests())
         self.stop_waking(stream)
+        stream.forget_ranges()
 
     def forget_out(self, stream: Stream) -> bool:
-        """Stops waiting for acks of a stream: sessions that owe less may have room for other feeds. Returns False if
-        nothing was out."""
+        """Forgets what is out of a stream, and rests: at once, or in turns if it is much. Returns whether some was."""
         forgotten = stream.forget_out()
-        for entry in forgotten:
-            self.has_room_again(entry.attachment.session)
+        self.releases.add(stream, forgotten, stream.take_rests())
         return bool(forgotten)
 
     def end_pull_without_messages(self, attachment: Attachment) -> None:
@@ -304,18 +310,8 @@ class Registry:
             count = self._parcels + _LOOKS_FOR_A_PARCEL
             slot = (stream.key_id, part.low, part.to, part.times, part.gap, count)
         self._parcels += 1
-        parcel = Parcel(
-            part.key,
-            part.first,
-            part.low,
-            part.to,
-            part.chunk,
-            part.time_ms,
-            part.times,
-            self._parcels,
-            part.expires_ms,
-            part.gap,
-        )
+        of_chunk = part.key, part.first, part.low, part.to, part.chunk, part.time_ms
+        parcel = Parcel(*of_chunk, part.times, self._parcels, part.expires_ms, part.gap)
         session.add_parcel(slot, parcel)
         self.shares.hold(session, len(part.chunk) + len(part.key) + PARCEL_OVERHEAD_BYTES)
         self.dirty[session.number] = session

@@ -144,6 +144,12 @@ class Returns:
                 _, _, stream, resting = heappop(heap)
                 self._end(stream, resting)
 
+    def end_delay(self, stream: Stream, resting: Resting) -> None:
+        """Gives again what rests only until its delay is over: as a new leader does, which knows of no delays."""
+        bound = stream.feed.max_deliveries
+        if not bound or (resting.counted and resting.times < bound):
+            self._end(stream, resting)
+
     def _leave_out_over(self) -> None:
         """Leaves out some of what rests no more, in bounded steps."""
         if not self._old and len(self._delayed) > self._rebuild_at:
@@ -187,8 +193,10 @@ class Returns:
 
     def end_rests(self, stream: Stream, first: int, to: int) -> None:
         """Notes that first <= o < to are done: none of them rests any more."""
-        if stream.resting:
-            self._cut(stream, first, to, done=False)
+        taken = stream.take_rests(first, to)
+        for resting in taken[:1] + taken[1:][-1:]:
+            self._rest_on_beside(stream, resting, first, to)
+        self._registry.releases.add(stream, [], taken)
 
     def _given_up(self, stream: Stream, resting: Resting, low: int) -> None:
         """Ends the rest of what the key gave up, below `low`. It is passed over with what is to be given again, so
@@ -210,12 +218,16 @@ class Returns:
             stream.end_rest(resting)
             if done:
                 stream.done_at_once(max(first, resting.first), min(to, resting.to))
-            for low, high in ((resting.first, min(resting.to, first)), (max(resting.first, to), resting.to)):
-                if low < high:
-                    part = resting.part(low, high)
-                    stream.rest_on(part)
-                    self._go_on(stream, part)
+            self._rest_on_beside(stream, resting, first, to)
         return len(cut)
+
+    def _rest_on_beside(self, stream: Stream, resting: Resting, first: int, to: int) -> None:
+        """Lets what rested rest on, but for first <= o < to."""
+        for low, high in ((resting.first, min(resting.to, first)), (max(resting.first, to), resting.to)):
+            if low < high:
+                part = resting.part(low, high)
+                stream.rest_on(part)
+                self._go_on(stream, part)
 
     def _go_on(self, stream: Stream, resting: Resting) -> None:
         """Lets a part of what rested wait for what the whole waited for."""

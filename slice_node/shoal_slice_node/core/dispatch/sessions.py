@@ -12,14 +12,14 @@ from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.dispatch.asked_attaches import AskedAttaches
 from shoal_slice_node.core.dispatch.detached_handles import DetachedHandles
 from shoal_slice_node.core.dispatch.ended_handles import EndedHandles
-from shoal_slice_node.core.dispatch.leases import LeasesToSend
+from shoal_slice_node.core.dispatch.leases import SessionLeases
 from shoal_slice_node.core.dispatch.nacks_taken import NacksTaken
 from shoal_slice_node.core.dispatch.new_part import NewPart, part_of
 from shoal_slice_node.core.dispatch.not_sent import Found, NotSent
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot, Taken
 from shoal_slice_node.core.dispatch.resets import Resets
 from shoal_slice_node.core.dispatch.shares import DispatchShares
-from shoal_slice_node.core.limits import DETACHED_NOTED_MAX, OWED_OVER, OWED_PER_SESSION_MAX, SWEPT_HANDLES
+from shoal_slice_node.core.limits import DETACHED_LOOKS_PER_STEP, DETACHED_NOTED_MAX, OWED_OVER, OWED_PER_SESSION_MAX
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.attachment import Attachment
@@ -33,15 +33,15 @@ class Session:
     added: the session lags. `room_bytes` is `window_bytes`, or less while the process is short of memory (shares.py),
     and -1 once the session is closed. Where sessions wait for room it is given something in its turn (room_line.py).
     `owed`: the number of stretches of offsets that the session has and has not acked (streams.Out), over all queues.
-    When it reaches `owed_max`, the session lags. `sent_to`: the number of the last parcel that the transport took; all
-    with lower numbers have left, or are no more. `leases`: those with parcels that wait.
+    When it reaches `owed_max`, the session lags. `owed_before`: what it owed when it came to `owed_max`, which may sink
+    as others come; 0: it is below. `sent_to`: the number of the last parcel that the transport took; all with lower
+    numbers have left, or are no more. `leases`: of what was given under an ack timeout, or pulled.
 
     Invariants: each name in `by_queue` is that of an attachment, or is in `awaited`, under the same handle; a closed
     session has nothing in `waiting` and `turned_away`.
     """
 
     __slots__ = (
-        "_not_sent",
         "_room_line",
         "_taken",
         "asked",
@@ -57,6 +57,7 @@ class Session:
         "leases",
         "nacks_taken",
         "new_parts",
+        "not_sent",
         "number",
         "owed",
         "owed_before",
@@ -96,7 +97,7 @@ class Session:
         """Messages that the transport took and that are not counted yet, once for each queue."""
         self.closed = False
         self.ended_by: ShoalError | None = None
-        """Why the slice ends the session; its stream must be told."""
+        """Why the slice ends it; its stream must be told."""
         self.attachments: dict[int, Attachment] = {}
         self.by_queue: dict[bytes, int] = {}
         """The handle of each queue name, attached or awaited."""
@@ -114,10 +115,10 @@ class Session:
         self.waiting: dict[Slot, Parcel] = {}
         self.nacks_taken = NacksTaken()
         self.sent_to = 0
-        self.leases = LeasesToSend()
-        self._not_sent = NotSent()
-        self.resets = Resets()
-        """Handles of queues that were dropped here: the client is told before it gets anything of their next life."""
+        self.leases = SessionLeases()
+        self.not_sent = NotSent()
+        self.resets = Resets(shares.attached)
+        """Handles of dropped queues: the client is told before it gets anything of their next life."""
         self.new_parts: dict[int, NewPart] = {}
         """Maps a handle to its queue's part here, where no answer to an attach told it."""
         self.ended_handles = EndedHandles(owner, number, shares.attached)
@@ -209,12 +210,12 @@ class Session:
         return told
 
     def end_with(self, error: ShoalError) -> None:
-        self.ended_by = error
+        self.ended_by = error.with_traceback(None)  # Its frames have this session.
 
     def close(self) -> None:
-        """Notes that the session has ended: it is given nothing more, and nothing waits for it. `list_left_behind`
-        must be called before what it has out is given back."""
-        self._not_sent.close(self.waiting)
+        """Notes that the session has ended: it is given nothing more, and nothing waits for it. What waited counts
+        until it is freed; `NotSent.list_left_behind` must be called before what it has out is given back."""
+        self.not_sent.close(self.waiting)
         self.detached.close()
         self.waiting = {}
         self.leases.clear()
@@ -223,8 +224,8 @@ class Session:
         self.resumed.clear()
         self.ended_handles.clear()
         self._room_line.leave(self)
-        self.closed = True
-        self.room_bytes = -1
+        self.resets.clear()
+        self.closed, self.room_bytes = True, -1
 
     # What it holds and owes.
 
@@ -324,7 +325,7 @@ class Session:
         leaving: list[Slot] = []  # To take the first out of a dict again and again would be quadratic.
         for slot, parcel in self.waiting.items():
             if any_detached:
-                if looked_at >= SWEPT_HANDLES:
+                if looked_at >= DETACHED_LOOKS_PER_STEP:
                     break
                 looked_at += 1 + len(parcel.handles)
                 freed_bytes += self.detached.take_out(slot[0], parcel)
@@ -353,7 +354,7 @@ class Session:
 
     def _leaves(self, slot: Slot) -> None:
         del self.waiting[slot]
-        self._not_sent.leaves(slot, not self.waiting)
+        self.not_sent.leaves(slot, not self.waiting)
 
     # What was not sent.
 
@@ -361,30 +362,26 @@ class Session:
         """Returns the parcels for this handle that the transport did not take, of a key's offsets first <= o < to, by
         their first offsets; and how many were looked at."""
         if self.closed:
-            self.list_left_behind(self._not_sent.waited)
+            self.not_sent.list_left_behind(self.not_sent.waited)
         else:
-            self._not_sent.list_new(self.waiting)
-        found, looked_at = self._not_sent.between(key_id, first, to)
+            self.not_sent.list_new(self.waiting)
+        found, looked_at = self.not_sent.between(key_id, first, to)
         return [one for one in found if one[1].brings_to(handle)], looked_at
 
     def count_not_sent(self) -> int:
         """Returns how many parcels wait, or waited when the session closed."""
-        return self._not_sent.waited or len(self.waiting)
+        return self.not_sent.waited or len(self.waiting)
 
     @property
     def not_listed(self) -> int:
         """Returns how many of those that waited then are not listed yet."""
-        return self._not_sent.not_listed
+        return self.not_sent.not_listed
 
     def list_not_sent(self, parcels_max: int) -> bool:
         """Lists some of what waits, or waited when the session closed. Returns False if `unsent` lists little then."""
         if self.closed:
-            return self.list_left_behind(parcels_max)
-        return self._not_sent.list_some(self.waiting, parcels_max)
-
-    def list_left_behind(self, parcels_max: int) -> bool:
-        """See NotSent.list_left_behind."""
-        return self._not_sent.list_left_behind(parcels_max)
+            return self.not_sent.list_left_behind(parcels_max)
+        return self.not_sent.list_some(self.waiting, parcels_max)
 
     def withdraw(self, slot: Slot, parcel: Parcel, handle: int) -> int:
         """Takes a handle out of a parcel that waits. Returns the bytes freed."""

@@ -17,6 +17,7 @@ from shoal_slice_node.core.dispatch.room_line import RoomLine
 from shoal_slice_node.core.dispatch.stretches import Rests
 from shoal_slice_node.core.limits import (
     DELIVERIES_FLOOR_BYTES,
+    LEASE_BYTES,
     OWED_BY_PULLS_MAX,
     OWED_BYTES,
     OWED_FLOOR,
@@ -88,21 +89,24 @@ class DispatchShares:
         """Returns how much the session that all unary calls share may owe."""
         return min(OWED_BY_PULLS_MAX, max(OWED_FLOOR, self.owed.limit_bytes // (2 * OWED_BYTES)))
 
-    def divide_owed(self, sessions: Sequence[Session], by_pulls: int = 0) -> None:
+    def divide_owed(self, sessions: Sequence[Session], of_calls: Sequence[Session] = ()) -> None:
         """Counts what sessions owe and what rests, and lowers what each may owe while the sum is more than half of the
         share. It is enough to call this from time to time: between two calls a session cannot owe much more. A session
-        that has no room owes something: its acks make room. `by_pulls`: what the session of unary calls owes, which
-        has a bound of its own."""
+        that has no room owes something: its acks make room. The leases of a session take from what it may owe itself.
+        `of_calls`: the session of unary calls, which has a bound of its own."""
         share = self.owed
         resting_bytes = RESTING_BYTES * self.rests.stretches
-        share.count(OWED_BYTES * (by_pulls + sum(session.owed for session in sessions)) + resting_bytes)
-        owed_max = OWED_PER_SESSION_MAX
-        if 2 * share.used_bytes > share.limit_bytes:
-            owing = sum(session.owed > 0 for session in sessions)
-            left_bytes = max(0, share.limit_bytes - resting_bytes - OWED_BYTES * by_pulls)
-            owed_max = max(OWED_FLOOR, min(owed_max, left_bytes // (2 * OWED_BYTES * max(1, owing))))
+        by_pulls_bytes = sum(_owed_bytes(session) for session in of_calls)
+        share.count(by_pulls_bytes + sum(_owed_bytes(session) for session in sessions) + resting_bytes)
+        if 2 * share.used_bytes <= share.limit_bytes:
+            for session in sessions:
+                session.limit_owed(OWED_PER_SESSION_MAX)
+            return
+        owing = sum(session.owed > 0 for session in sessions)
+        left_bytes = max(0, share.limit_bytes - resting_bytes - by_pulls_bytes) // (2 * max(1, owing))
         for session in sessions:
-            session.limit_owed(owed_max)
+            owed_max = (left_bytes - LEASE_BYTES * session.leases.out) // OWED_BYTES
+            session.limit_owed(max(OWED_FLOOR, min(OWED_PER_SESSION_MAX, owed_max)))
 
     def hold(self, session: Session, cost_bytes: int) -> None:
         """Notes that the session holds `cost_bytes` more."""
@@ -145,3 +149,8 @@ class DispatchShares:
         else:
             fair_bytes = share.limit_bytes // (2 * max(1, self.holding))
             session.limit_room(max(DELIVERIES_FLOOR_BYTES, fair_bytes))
+
+
+def _owed_bytes(session: Session) -> int:
+    """Returns what a session's unacked stretches and its leases take."""
+    return OWED_BYTES * session.owed + LEASE_BYTES * session.leases.out

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from shoal_slice_node.core.dispatch.feeds import Feed
-from shoal_slice_node.core.dispatch.shares import Share
+from shoal_slice_node.core.dispatch.range_room import RangeRoom
 
 
 class ShortFeeds:
@@ -14,13 +14,12 @@ class ShortFeeds:
 
     __slots__ = ("_feeds", "_room")
 
-    def __init__(self, room: Share) -> None:
-        """`room`: the memory that ranges count in."""
+    def __init__(self, room: RangeRoom) -> None:
         self._feeds: OrderedDict[Feed, None] = OrderedDict()
         self._room = room
 
     def __len__(self) -> int:
-        return len(self._feeds) if self._room.free_bytes >= 0 else 0
+        return 0 if self._room.is_short else len(self._feeds)
 
     def __contains__(self, feed: Feed) -> bool:
         return feed in self._feeds

@@ -27,7 +27,8 @@ _NOT_COUNTED = -1
 
 class Stream:
     """Tracks one binding. Invariants: cursor <= next; every offset in between is in exactly one of done, out, returned,
-    resting. `out` ascends. `out_messages`: those in `out`, without gaps, and in `resting`.
+    resting. `out` ascends. `out_messages`: those in `out`, without gaps, in `resting`, and taken from these and not
+    released yet (releases.py).
 
     `acks_under_way`: the number of records with acks of this stream that are not applied yet. `end` 0: still bound.
     `lagging`: it is in its feed's `lagging`. `marked`: offsets below it were delivered before. `parcel`: the number of
@@ -298,19 +299,38 @@ class Stream:
             self.next = max(self.next, self.cursor)  # past done ranges that were not read yet
             self._count()
 
-    def acked_by_change(self, first: int, to: int) -> list[Attachment]:
+    def acked_by_change(self, first: int, to: int) -> list[Out]:
         """Notes that first <= offset < to, which was not done, is done in the tables, whether it is out, to be given
-        again, or not given yet. Returns the attachments that had some of it out."""
+        again, or not given yet. Returns what was out, for `release`."""
         level = self.is_flushed
-        held = self.held(first, to)
-        for attachment, low, high in held:
-            self.settle(attachment, low, high)
+        taken = self._take_out(first, to)
         self._acked(first, to)
         self.next = max(self.next, self.cursor)
         self.forget_returned(first, to)
         if level:  # Else the next flush takes it once more, which changes nothing.
             self._flushed, self._unflushed = self.cursor, None
-        return [attachment for attachment, _, _ in held]
+        return taken
+
+    def _take_out(self, first: int, to: int) -> list[Out]:
+        """Takes what is out of first <= o < to. Until the caller calls `release` it still counts for those that had
+        it, and in `out_messages`."""
+        out = self.out
+        begin = bisect_right(out, first, key=_FIRST)
+        if begin and out[begin - 1].to > first:
+            begin -= 1
+        end = bisect_left(out, to, lo=begin, key=_FIRST)
+        taken = out[begin:end]
+        kept: list[Out] = []
+        if taken and taken[0].first < first:
+            before, taken[0] = taken[0].split(first)
+            before.attachment.session.owe(1)
+            kept.append(before)
+        if taken and taken[-1].to > to:
+            taken[-1], behind = taken[-1].split(to)
+            behind.attachment.session.owe(1)
+            kept.append(behind)
+        out[begin:end] = kept
+        return taken
 
     def undelivered(self, first: int, to: int) -> list[tuple[int, int]]:
         """Returns the stretches of first <= offset < to that are neither done nor out."""
@@ -349,27 +369,32 @@ class Stream:
         self._count()
 
     def forget_out(self) -> list[Out]:
-        """Stops waiting for acks, and for the end of what rests. Returns what was out."""
-        for resting in reversed(list(self.resting or ())):
-            self.end_rest(resting)
+        """Stops waiting for acks. Returns what was out, for `release`: until then it still counts for those that had
+        it, and in `out_messages`."""
         forgotten, self.out = self.out, []
-        return self._all_released(forgotten)
+        return forgotten
+
+    def forget_ranges(self) -> None:
+        """Forgets what is done: the stream has left its feed, and is not used any more. Delays and records that are on
+        their way may name it for long, and no memory is counted for that."""
+        self.returned = self.done = self._unflushed = None
 
     def take_all_back(self, attachments: Container[Attachment]) -> list[Out]:
         """Takes back all that these attachments have out. Returns it; the caller says what becomes of it."""
         back = [entry for entry in self.out if entry.attachment in attachments]
         if back:
             self.out = [entry for entry in self.out if entry.attachment not in attachments]
-        return self._all_released(back)
+        return self.release(back)
 
     def take_lease_back(self, lease: Lease) -> list[Out]:
         """Takes back what is out under a lease. Returns it, as `take_all_back` does."""
         back = [entry for entry in self.out if entry.lease is lease]
         if back:
             self.out = [entry for entry in self.out if entry.lease is not lease]
-        return self._all_released(back)
+        return self.release(back)
 
-    def _all_released(self, entries: list[Out]) -> list[Out]:
+    def release(self, entries: list[Out]) -> list[Out]:
+        """Notes that what was taken from `out` counts for its attachments no more. Returns it."""
         for entry in entries:
             self._released(entry, entry.to - entry.first, entry.body_bytes, 1)
         return entries
@@ -406,6 +431,20 @@ class Stream:
         self.out_messages -= resting.to - resting.first
         self.feed.end_rest(resting.session)
         return True
+
+    def take_rests(self, first: int = 0, to: int = 1 << 62) -> list[Resting]:
+        """Ends the rest of all stretches with some of first <= o < to. Returns them, for `release_rests`: until then
+        they still count as resting."""
+        taken = self.resting.take(first, to) if self.resting else []
+        for resting in taken:
+            resting.end()
+        return taken
+
+    def release_rests(self, taken: list[Resting]) -> None:
+        """Notes that what `take_rests` returned counts no more."""
+        for resting in taken:
+            self.out_messages -= resting.to - resting.first
+            self.feed.end_rest(resting.session)
 
     def take_returned(self, returned: Returned) -> None:
         """Notes that this is not to be given again; the caller says what becomes of it."""
@@ -463,7 +502,7 @@ class Stream:
         self.feed.end_acks()
 
     def ack_again(self, first: int, to: int) -> None:
-        """Undoes `begin_acks` for offsets that did not reach the journal: the next flush takes them again."""
+        """Undoes `begin_acks` for offsets that did not reach the journal: a later flush takes them again."""
         if first < self._flushed:
             self._flushed = first
         else:

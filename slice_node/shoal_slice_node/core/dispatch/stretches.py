@@ -40,6 +40,14 @@ class Out:
         self.to = to
         self.body_bytes += body_bytes
 
+    def split(self, at: int) -> tuple[Out, Out]:
+        """Returns the offsets below `at`, and the others, each with bytes by its share of the messages."""
+        before = self.body_bytes * (at - self.first) // (self.to - self.first)
+        return (
+            Out(self.first, at, before, self.attachment, self.times, self.lease),
+            Out(at, self.to, self.body_bytes - before, self.attachment, self.times, self.lease),
+        )
+
     def shrink(self, first: int) -> int:
         """Notes that the offsets below `first` were acked. Returns their bytes, by their share of the messages."""
         body_bytes = self.body_bytes * (first - self.first) // (self.to - self.first)
@@ -133,6 +141,14 @@ class RestingStretches:
 
     def remove(self, resting: Resting) -> None:
         del self._all[bisect_left(self._all, resting.first, key=_FIRST)]
+
+    def take(self, first: int, to: int) -> list[Resting]:
+        """Takes out those with some of first <= o < to."""
+        begin = bisect_right(self._all, first, key=_TO)
+        end = bisect_left(self._all, to, lo=begin, key=_FIRST)
+        taken = self._all[begin:end]
+        del self._all[begin:end]
+        return taken
 
     def within(self, first: int, to: int) -> list[Resting]:
         """Returns those with some of first <= o < to."""

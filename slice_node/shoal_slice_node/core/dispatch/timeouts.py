@@ -42,7 +42,7 @@ class Timeouts:
     def tick(self, now_ms: int) -> None:
         """Lines up the leases that are over, up to LEASES_PER_TURN."""
         for lease in islice(self._registry.leases.due(now_ms), LEASES_PER_TURN):
-            lease.attachment.session.leases.forget(lease)
+            lease.attachment.session.leases.stop_waiting(lease)
             self.ending.setdefault(lease.attachment.session.number, deque()).append((lease, self._steps(lease)))
 
     def turn(self, cost_max: int) -> None:

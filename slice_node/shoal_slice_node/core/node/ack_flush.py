@@ -31,6 +31,28 @@ class _Waiting(NamedTuple):
     feeds: Collection[Feed] | None
 
 
+class _AckRecord:
+    """Follows one record of acks: what its item calls. It does not name the item, which would be a circle for each
+    record."""
+
+    __slots__ = ("_batch", "_flush", "_streams")
+
+    def __init__(self, flush: AckFlush, streams: int) -> None:
+        self._flush = flush
+        self._streams = streams
+        self._batch: AckBatch | None = None
+
+    def make(self, item: Item) -> bytes | None:
+        self._batch, payload = self._flush.make(item, self._streams)
+        return payload
+
+    def applied(self, effects: Effects) -> None:
+        self._flush.record_applied(self._batch or AckBatch(), effects)
+
+    def failed(self, error: ShoalError) -> None:
+        self._flush.record_failed(self._batch, self._streams, error)
+
+
 class AckFlush:
     """Flushes acks, with one flush under way at a time. The sessions' frames under way bound the `then` callbacks."""
 
@@ -96,50 +118,50 @@ class AckFlush:
             self._submit(streams, max(cost, streams))
 
     def _submit(self, streams: int, cost: int) -> None:
-        """Submits a record of the next acks. The acks are taken as late as when the record is written. Acks taken
-        earlier would have to be taken again if a bind below the head came between and was forgotten (BindBacks); while
-        others bind all the time, that would not end.
-
-        What the acks cost is known only when they are taken. `streams`: how many streams the record takes if they cost
-        little; these are left for it. `cost`: what the record counts as until it is written. If it took fewer streams,
-        the next record follows at once.
-        """
-        batch = AckBatch()
-
-        def make() -> bytes | None:
-            nonlocal batch
-            batch, item.make = self._acks.take(ACK_COST_PER_RECORD), None
-            self._to_take -= streams
-            item.operations = max(1, batch.cost)
-            self._submit_next(ACK_COST_PER_RECORD)
-            return encode_acks(batch.acks, self._commit.applied_lsn) if batch.acks else None
-
-        def applied(effects: Effects) -> None:
-            self._records -= 1
-            if effects.acks_skipped:
-                self._acks.failed(batch)
-                self._failed = True
-            else:
-                self._acks.applied(batch)
-            self._submit_next(ACK_COST_PER_RECORD)
-            self._finish_if_done()
-
-        def failed(error: ShoalError) -> None:
-            self._records -= 1
-            if item.make is not None:
-                self._to_take -= streams
-            self._acks.failed(batch)
-            if isinstance(error, ResourceExhausted):
-                self._failed = True
-                self._finish_if_done()
-            else:
-                self._over = error
-                self._tell(error)
-
+        """Submits a record of the next acks. `streams`: how many streams the record takes if they cost little; these
+        are left for it. `cost`: what the record counts as until it is written."""
         self._records += 1
         self._to_take += streams
-        item = Item(Kind.ACKS, b"", applied, failed, operations=cost, make=make)
-        self._commit.submit(item)
+        record = _AckRecord(self, streams)
+        self._commit.submit(Item(Kind.ACKS, b"", record.applied, record.failed, operations=cost, make=record.make))
+
+    def make(self, item: Item, streams: int) -> tuple[AckBatch, bytes | None]:
+        """Takes the acks of a record that is written now. Returns them, and its payload; None: there are none.
+
+        They are taken as late as this. Acks taken earlier would have to be taken again if a bind below the head came
+        between and was forgotten (BindBacks); while others bind all the time, that would not end. What they cost is
+        known only now: if the record took fewer streams than expected, the next one follows at once.
+        """
+        batch = self._acks.take(ACK_COST_PER_RECORD)
+        self._to_take -= streams
+        item.operations = max(1, batch.cost)
+        self._submit_next(ACK_COST_PER_RECORD)
+        return batch, encode_acks(batch.acks, self._commit.applied_lsn) if batch.acks else None
+
+    def record_applied(self, batch: AckBatch, effects: Effects) -> None:
+        """Takes in that a record is in the tables."""
+        self._records -= 1
+        if effects.acks_skipped:
+            self._acks.failed(batch)
+            self._failed = True
+        else:
+            self._acks.applied(batch)
+        self._submit_next(ACK_COST_PER_RECORD)
+        self._finish_if_done()
+
+    def record_failed(self, batch: AckBatch | None, streams: int, error: ShoalError) -> None:
+        """Takes in that a record is not in the journal. `batch` None: it had not taken any acks."""
+        self._records -= 1
+        if batch is None:
+            self._to_take -= streams
+        else:
+            self._acks.failed(batch)
+        if isinstance(error, ResourceExhausted):
+            self._failed = True
+            self._finish_if_done()
+        else:
+            self._over = error
+            self._tell(error)
 
     def _finish_if_done(self) -> None:
         """Ends the flush, if all its records are back, and begins the next one if this one left some acks. The next

@@ -55,8 +55,9 @@ class Item:
     operations: int = 1
     """The operations that applying it may take: as far as known while it waits; looked up anew when it is written."""
     large_bytes: int = 0
-    make: Callable[[], bytes | None] | None = None
-    """Makes the payload as late as possible: when the record is written. Returns None if nothing is left to write."""
+    make: Callable[[Item], bytes | None] | None = None
+    """Makes the payload of this item as late as possible: when the record is written. Returns None if nothing is left
+    to write. It is called once, and is None then."""
     work: Callable[[], Work[Effects]] | None = None
     """What an item without a payload does in its place, in steps, before `applied` is called."""
     work_bytes: int = 0
@@ -190,7 +191,8 @@ class Commit:
             entries.append((item, None))
             expected = item.operations
             if item.make is not None:
-                item.payload = item.make()
+                make, item.make = item.make, None
+                item.payload = make(item)
             self._price(item)
             pending.charge(source, item.operations - expected)
             if item.checked is not None:

@@ -81,4 +81,7 @@ class Maintenance:
 
         self._under_way.add(name)
         kind, payload, operations, make = proposal
-        self._commit.submit(Item(kind, payload, applied, failed, operations=operations, make=make))
+        item = Item(kind, payload, applied, failed, operations=operations)
+        if make is not None:
+            item.make = lambda _: make()
+        self._commit.submit(item)

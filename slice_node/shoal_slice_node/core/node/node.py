@@ -45,7 +45,8 @@ from shoal_slice_node.core.watching.watching import Watching
 
 class Node:
     """Leads its slice in one epoch, over what was recovered. `now_ms`, here and in `tick`: the time of a clock that
-    never goes back. `advanced`: keys with cursors that advanced in what was replayed."""
+    never goes back. `advanced`: keys with cursors that advanced in what was replayed, and `passed_over`: not all of
+    them."""
 
     def __init__(
         self,
@@ -55,6 +56,7 @@ class Node:
         advanced: Iterable[bytes] = (),
         shares: DispatchShares | None = None,
         let_go: Callable[[int], None] = lambda size_bytes: None,
+        passed_over: bool = False,
     ) -> None:
         self.engine = engine
         self.dispatcher = Dispatcher(engine.state, shares)
@@ -62,6 +64,9 @@ class Node:
         self.watching = Watching(engine.state, self.dispatcher)
         self.trimmer = Trimmer(engine.state)
         self.trimmer.advanced(advanced, now_ms)
+        if passed_over:
+            self.trimmer.pass_over()
+        self.key_walk = KeyWalk(engine.state)
         self.reclaims = ReclaimList(engine.state.tables)
         self.due = DueList(engine.state)
         self.turns = Turns()
@@ -69,7 +74,7 @@ class Node:
         self.commit = Commit(engine, epoch, self._on_effects, let_go, self._decide)
         self.acks = AckFlush(self.commit, self.dispatcher)
         jobs = (
-            TrimJob(self.trimmer, KeyWalk(engine.state), HistoryWalk(engine.state), self._on_void),
+            TrimJob(self.trimmer, self.key_walk, HistoryWalk(engine.state), self._on_void),
             ReclaimJob(self.reclaims),
             ExpireJob(self.dispatcher.transients, engine.state),
             FarewellJob(self.dispatcher.farewells, engine.state),

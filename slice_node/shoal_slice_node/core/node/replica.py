@@ -7,6 +7,7 @@ the tables stay. The process's side: adapters/roles.py.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from shoal_contract.errors import ShoalError
@@ -17,7 +18,7 @@ from shoal_slice_node.core.apply.interest import Interest
 from shoal_slice_node.core.apply.records import Kind
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.shares import DispatchShares
-from shoal_slice_node.core.limits import RECOVERED_KEYS_MAX
+from shoal_slice_node.core.limits import ADVANCED_NOTED_MAX
 from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import Work, finish
@@ -31,8 +32,10 @@ class Replica:
         """`engine`: that of these tables, if there is one already."""
         self._engine = engine or Engine(tables, Interest())
         self._engine.state.lsn = lsn
-        self._advanced: dict[bytes, None] = {}
+        self._advanced: OrderedDict[bytes, None] = OrderedDict()
         """The latest keys with cursors that advanced in what was applied: a leader scans them for trims."""
+        self._passed_over = False
+        """There were more."""
 
     @classmethod
     def after(cls, node: Node, error: ShoalError) -> Replica:
@@ -47,6 +50,7 @@ class Replica:
         node.state.interest = Interest()
         replica = cls(node.state.tables, node.commit.applied_lsn, node.engine)
         replica._note(node.trimmer.noted)
+        replica._passed_over |= bool(node.trimmer.passed_over)
         return replica
 
     @property
@@ -81,10 +85,11 @@ class Replica:
     def _note(self, key_ids: Iterable[bytes]) -> None:
         advanced = self._advanced
         for key_id in key_ids:
-            advanced.pop(key_id, None)  # It is the latest one now.
             advanced[key_id] = None
-            if len(advanced) > RECOVERED_KEYS_MAX:
-                del advanced[next(iter(advanced))]
+            advanced.move_to_end(key_id)  # It is the latest one now.
+            if len(advanced) > ADVANCED_NOTED_MAX:
+                advanced.popitem(last=False)
+                self._passed_over = True
 
     def lead(
         self,
@@ -96,4 +101,4 @@ class Replica:
         """Returns the same node as the leader of its slice in this epoch: counters begin anew, consumers must attach.
         The arguments are Node's."""
         self._engine.state.counters = Counters()
-        return Node(self._engine, epoch, now_ms, self._advanced, shares, let_go)
+        return Node(self._engine, epoch, now_ms, self._advanced, shares, let_go, self._passed_over)

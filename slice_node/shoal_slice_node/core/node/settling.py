@@ -89,7 +89,7 @@ def _settle(
                 done(None)
                 return
         except ShoalError as error:
-            done(error)
+            done(error.with_traceback(None))
             return
     node.add_work(source, work, lambda _, error: done(None if error is None else as_shoal_error(error)))
 

@@ -57,8 +57,8 @@ CHANGES_PER_STEP_MAX: Final = 500
 """Changes of members that are taken in at one go, each in one watched key or prefix: about a millisecond."""
 
 COUNTS_WAITING_MAX: Final = 10_000
-"""Keys that wait for their turn as their counts changed: some 4 MB. With more, the
-prefix with the most of them gets a snapshot, and so do the prefixes of that."""
+"""Keys that wait for their turn as their counts changed, each under its longest watched prefix: some 4 MB. With more,
+the prefix with the most of them gets a snapshot, and so do shorter watched prefixes that it begins with."""
 
 MEMBER_CHANGES_WAITING_MAX: Final = 10_000
 """Joins, leaves and drops of members of watched keys that wait for their turn: up to 7 MB. With more, the members of
@@ -94,6 +94,9 @@ PART_NAMES_BYTES_MAX: Final = 64 << 10
 
 PART_BYTES_MAX: Final = 80 << 10
 """A response's largest size, in bytes: this much of the room for answers is reserved for each that is being made."""
+
+PART_MEMBER_BYTES: Final = 32
+"""Memory of a member in a part of a snapshot that is not told yet, besides its bytes on the wire (measured)."""
 
 WATCH_BYTES: Final = 32_000
 """Memory of a watch: its call, which is most of it, its task, its place (measured: 60 on each of 60 connections)."""

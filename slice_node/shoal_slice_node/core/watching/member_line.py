@@ -4,7 +4,8 @@ are members of a thousand watched keys each, and a thousand keys that 128 prefix
 What is little is taken in at once. The rest waits for turns: what happened to members of watched keys in its order;
 presence and counts once for each queue or key, since what is taken in is how it is then. Of each there is a bound, as
 changes may come faster than they are taken in. Above it what waits is forgotten: the members of all watched keys are
-looked up anew; of counts, only the prefix with the most that wait gets a snapshot, and so do the prefixes of that.
+looked up anew. Of counts, only the prefix with the most that wait gets a snapshot, and so do the shorter watched
+prefixes that it begins with.
 
 A key that begins to be watched looks up its members as they are now, and what waits is taken in after that. This does
 no harm: what is known already changes nothing, and the last thing that happened to a queue is taken in last.
@@ -49,7 +50,8 @@ class Followed(Protocol):
         """Returns the longest watched prefix of a key; None: there is none."""
 
     def count_anew(self, prefix: bytes, bound: bool) -> None:
-        """Takes in that this holds for more keys of a watched prefix than may wait: also for the prefixes of that."""
+        """Takes in that this holds for more keys of a watched prefix than may wait: it gets a snapshot, and so do the
+        shorter watched prefixes that it begins with."""
 
     def look_up_anew(self) -> None:
         """Takes in that more happened to members of watched keys than may wait."""

@@ -62,7 +62,7 @@ class WatchedKey:
         self._recent: deque[tuple[wire.MemberChange.ValueType, bytes]] = deque()
         """The changes floor < n <= number, in order."""
         self._snapshot: list[wire.WatchResponse] = []
-        """The parts of the snapshot at `number`, once a watch needed them."""
+        """The parts of the snapshot at `number`, while some watch is told them."""
 
     @property
     def members_known(self) -> int:
@@ -247,7 +247,14 @@ class WatchedKey:
         part = watcher.parts.popleft()
         if not watcher.parts:
             watcher.sent = watcher.parts_to
+            self.forget_snapshot()
         return part
+
+    def forget_snapshot(self) -> None:
+        """Forgets the snapshot if no watch has parts of it left: it is made anew for the next one, in less than a
+        millisecond."""
+        if self._snapshot and not any(one.parts for one in self.watchers.values()):
+            self._snapshot = []
 
     def _parts(self) -> list[wire.WatchResponse]:
         """Returns the snapshot in parts. Watches share them, and must not change them."""

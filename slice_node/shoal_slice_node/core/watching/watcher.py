@@ -9,6 +9,7 @@ from typing import Final
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.watching.limits import PART_MEMBER_BYTES
 
 NOTHING: Final = -1
 """The place of a watch that has been told nothing yet."""
@@ -44,3 +45,8 @@ class Watcher:
         self.greeted = False
         """It got a response already. A watch that goes on from a place gets one at once, even if nothing changed."""
         self.ended_by: ShoalError | None = None
+
+    @property
+    def rest_bytes(self) -> int:
+        """Returns about what the parts take that it still has to be told."""
+        return sum(part.ByteSize() + PART_MEMBER_BYTES * len(part.queues) for part in self.parts)

@@ -22,7 +22,6 @@ from shoal_slice_node.core.apply.interest import WatchedMembers
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.dispatch.dispatcher import Dispatcher
 from shoal_slice_node.core.turns import Work
-from shoal_slice_node.core.watching.connections import Connections
 from shoal_slice_node.core.watching.counting import Counting
 from shoal_slice_node.core.watching.limits import (
     CHANGED_KEY_BYTES,
@@ -40,6 +39,7 @@ from shoal_slice_node.core.watching.limits import (
     WATCHES_MAX,
 )
 from shoal_slice_node.core.watching.member_line import MemberLine
+from shoal_slice_node.core.watching.watch_counts import WatchCounts
 from shoal_slice_node.core.watching.watch_room import WatchRoom
 from shoal_slice_node.core.watching.watched_key import Known, WatchedKey
 from shoal_slice_node.core.watching.watched_prefix import WatchedPrefix
@@ -69,7 +69,7 @@ class Watching:
         self._numbers = 0
         self._watchers: dict[int, Watched] = {}
         """The watches, by number, with what they watch."""
-        self._connections = Connections()
+        self._counts = WatchCounts()
         self._known: Known = {}
         self._keys: dict[bytes, list[WatchedKey]] = {}
         """Name -> up to two watched keys: with presence, and without. The same for prefixes."""
@@ -117,7 +117,7 @@ class Watching:
         watcher = Watcher(self._numbers, connection, sent)
         watched.watchers[watcher.number] = watcher
         self._watchers[watcher.number] = watched
-        self._connections.begin(connection, watched.key if isinstance(watched, WatchedPrefix) else None)
+        self._counts.begin(connection, watched.key if isinstance(watched, WatchedPrefix) else None)
         self._idle.pop(watched, None)
         self._room.hold(WATCH_BYTES)
         return watcher
@@ -125,7 +125,7 @@ class Watching:
     def _check_room(self, connection: Hashable, prefix: bytes | None) -> None:
         if len(self._watchers) >= WATCHES_MAX:
             raise exhausted("watches of this slice", WATCHES_MAX, len(self._watchers) + 1)
-        self._connections.check(connection, prefix)
+        self._counts.check(connection, prefix)
         room, share = self._room, self._room.share
         if share.free_bytes < WATCH_BYTES:
             used_bytes = share.used_bytes + WATCH_BYTES
@@ -163,8 +163,10 @@ class Watching:
         watched = self._watchers.pop(watcher.number)
         self.dirty.pop(watcher.number, None)
         self._room.let_go(WATCH_BYTES)
-        self._connections.end(watcher.connection, watched.key if isinstance(watched, WatchedPrefix) else None)
+        self._counts.end(watcher.connection, watched.key if isinstance(watched, WatchedPrefix) else None)
         del watched.watchers[watcher.number]
+        if isinstance(watched, WatchedKey):
+            watched.forget_snapshot()
         if not watched.watchers and self._is_registered(watched):
             self._idle[watched] = now_ms + REMEMBER_MS
             if len(self._idle) > REMEMBERED_MAX:

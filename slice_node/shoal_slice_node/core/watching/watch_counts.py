@@ -9,7 +9,7 @@ from shoal_contract.errors import exhausted
 from shoal_slice_node.core.watching.limits import PREFIXES_PER_CONNECTION_MAX, WATCHES_PER_CONNECTION_MAX
 
 
-class Connections:
+class WatchCounts:
     """Keeps the counts, while they are above 0."""
 
     def __init__(self) -> None:

@@ -1,0 +1,127 @@
+"""Makes room where done ranges take memory that is not there: acks in changes made them, and others cannot attach their
+queues. The sessions that consume the queues with most of them end, whatever each queue has.
+
+The ranges of a queue are shared among the sessions that consume it. For some queues no session can end: unary calls
+pulled from them, or nothing consumes them, and something rests. Together they weigh as one session. Of these the ones
+with the most ranges are given up, until a session has more than they: leases end, and delays. Where they have more than
+half of the share, they go down to that: leases and delays may last for long, and others find no room meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator
+from heapq import heapify, heappop, heappush
+from itertools import count
+
+from shoal_contract.errors import ShoalError
+from shoal_slice_node.core.dispatch.attach_room import no_room
+from shoal_slice_node.core.dispatch.attachment import Attachment
+from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.limits import RANGE_BYTES, RANGES_PART
+
+
+class Relief:
+    """Looks for what is to end, and ends it, in steps. `looks`: the look under way."""
+
+    def __init__(
+        self, registry: Registry, end: Callable[[Session, ShoalError], None], give_up_pull: Callable[[Attachment], None]
+    ) -> None:
+        """`end` ends a session; what it consumes comes back once its stream knows. `give_up_pull` takes back what a
+        session pulled from a queue."""
+        self._registry = registry
+        self._room = registry.range_room
+        self._end = end
+        self._give_up_pull = give_up_pull
+        self.looks: deque[Generator[int, None, None]] = deque()
+
+    def begin(self) -> None:
+        """Begins a look, if there is a need and none is under way."""
+        if self._room.is_overdrawn and not self.looks:
+            self.looks.append(self._look())
+
+    def turn(self, cost_max: int) -> None:
+        """Goes on with the look under way, until it has cost so much, in things looked at."""
+        for cost in self.looks[0]:
+            cost_max -= cost
+            if cost_max <= 0:
+                return
+        self.looks.popleft()
+
+    def _look(self) -> Generator[int, None, None]:
+        """Weighs sessions by the bytes of ranges, and ends those with the most: as many as it takes, besides those that
+        have ended already. Each has more than its equal part of what ranges may take. Yields costs."""
+        room, found, share = self._room, _Found(), self._registry.shares.attached
+        for feed in list(room.feeds):  # 8 ms where a million queues have ranges.
+            yield 1 + found.weigh(feed)
+        heaviest = found.heaviest()
+        left_bytes = room.excess_bytes - found.going_bytes
+        loose_max_bytes = share.limit_bytes // RANGES_PART
+        while heaviest:
+            negative_bytes, number, session = heappop(heaviest)
+            if left_bytes <= 0 and (session is not None or -negative_bytes <= loose_max_bytes):
+                return
+            if session is not None:
+                if session.ended_by is None and not session.closed:
+                    self._end(session, no_room(share.limit_bytes, share.used_bytes))
+                left_bytes += negative_bytes
+            elif found.loose:
+                negative_feed_bytes, _, feed = heappop(found.loose)
+                yield from self._give_up(feed)
+                left_bytes += negative_feed_bytes
+                heappush(heaviest, (negative_bytes - negative_feed_bytes, number, None))
+            yield 1
+
+    def _give_up(self, feed: Feed) -> Generator[int, None, None]:
+        """Takes back what unary calls pulled from a queue; then, if nothing consumes it, ends delays: what rested is
+        given again. Yields costs."""
+        for attachment in [puller for puller in feed.pullers.values() if puller.session.is_of_calls]:
+            self._give_up_pull(attachment)
+        for stream in list(feed.streams.values()) if feed.resting else ():
+            for resting in list(stream.resting or ()):
+                if feed.consumed or feed.gone:
+                    return
+                self._registry.returns.end_delay(stream, resting)
+                yield 1
+            yield 1
+
+
+class _Found:
+    """Keeps what a look has found. `loose`: queues for which no session can end, as a heap of their negative bytes.
+    `going_bytes`: ranges of queues that are forgotten soon, as their sessions have ended."""
+
+    def __init__(self) -> None:
+        self._weights: dict[Session, int] = {}
+        self._serial = count()
+        self._loose_bytes = 0
+        self.loose: list[tuple[int, int, Feed]] = []
+        self.going_bytes = 0
+
+    def weigh(self, feed: Feed) -> int:
+        """Shares a feed's ranges among its consumers. Returns how many there are."""
+        consumers = list({**feed.pullers, **feed.attachments}.values())
+        staying = [one.session for one in consumers if one.session.ended_by is None and not one.session.closed]
+        size_bytes = RANGE_BYTES * feed.ranges
+        part_bytes = size_bytes // max(1, len(staying))
+        is_loose = feed.resting > 0 and not consumers
+        if not (staying or is_loose):
+            self.going_bytes += size_bytes
+        for session in staying:
+            if session.is_of_calls:
+                is_loose = True
+            else:
+                self._weights[session] = self._weights.get(session, 0) + part_bytes
+        if is_loose:
+            self._loose_bytes += part_bytes
+            heappush(self.loose, (-part_bytes, next(self._serial), feed))
+        return len(consumers)
+
+    def heaviest(self) -> list[tuple[int, int, Session | None]]:
+        """Returns a heap of sessions by their negative bytes, with their numbers; None: the queues in `loose`."""
+        found: list[tuple[int, int, Session | None]]
+        found = [(-size_bytes, session.number, session) for session, size_bytes in self._weights.items()]
+        found.append((-self._loose_bytes, -1, None))
+        heapify(found)
+        return found
