@@ -21,6 +21,7 @@ from shoal_slice_node.core.limits import (
     ENDED_HANDLE_BYTES,
     FEED_BYTES,
     GROWTH_BYTES,
+    HANDLE_BYTES,
     RANGE_BYTES,
     RESET_BYTES,
     STREAM_BYTES,
@@ -193,6 +194,12 @@ class Checks:
         for session in ended:
             assert session.under_way_bytes >= session.not_sent._kept_bytes, f"session {session.number} keeps more"
         assert shares.deliveries.used_bytes == sum(under_way) and shares.holding == sum(map(bool, under_way))
+        costs = [parcel.cost_bytes for client in node.clients.values() for parcel in client.session.waiting.values()]
+        one_more = max((*costs, *(client.writing for client in node.clients.values())), default=0)
+        most = shares.deliveries.limit_bytes + one_more + HANDLE_BYTES * len(dispatcher.feeds)
+        assert shares.deliveries.used_bytes <= most, (
+            f"{shares.deliveries.used_bytes} bytes are under way, {most} may be"
+        )
         everyone = {*sessions, *dispatcher.attaching.closing}
         attached = ATTACHMENT_BYTES * sum(len(session.by_queue) + len(session.pullers) for session in everyone)
         attached += ATTACHMENT_BYTES * sum(session.detached.noted for session in everyone)

@@ -514,7 +514,7 @@ class Node:
     # Sessions.
 
     def open(self, window_bytes: int, lazy: bool) -> Client:
-        session = self.node.new_session(window_bytes)
+        session = self.node.new_session(window_bytes, connection="ab"[len(self.clients) % 2])
         client = self.clients[session.number] = Client(session, lazy, self.epoch)
         return client
 

@@ -97,6 +97,7 @@ SMALL: dict[str, tuple[int, ...]] = {
     "OWED_FLOOR": (1,),
     "OWED_BY_PULLS_MAX": (2,),
     "DELIVERIES_FLOOR_BYTES": (1, 800),
+    "TURNS_PER_TURN_OF_ALL": (1, 2),
     "CONSUMERS_PER_QUEUE_MAX": (1,),
     "ATTACHED_PER_SESSION_MAX": (2,),
     "HEAVY_RANGES": (0, 1),

@@ -7,10 +7,10 @@ import ctypes
 import gc
 import json
 import sys
-from collections import Counter
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.kept_frames import parse_frame
+from shoal_slice_node.core.dispatch.asked_attaches import AskedAttaches
 
 from .core_driver import publish
 
@@ -66,7 +66,9 @@ def measure(kind: str) -> tuple[int, int]:
     parse_frame(data)
     before = used_bytes()
     kept = [parse_frame(data) for _ in range(COPIES)]
-    asked = [Counter(one.request.attach.queues) for one in kept]  # As AskedAttaches does it.
+    asked = [AskedAttaches() for _ in kept]
+    for noted, one in zip(asked, kept, strict=True):
+        noted.begin(one.request.attach.queues)
     taken = (used_bytes() - before) // COPIES
     assert len(asked) == len(kept)
     return taken, kept[0].bytes

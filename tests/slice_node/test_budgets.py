@@ -221,7 +221,8 @@ def test_attached_queues_are_refused_when_their_share_is_full_and_counted_to_not
 def test_a_session_that_reads_nothing_ends_when_deliveries_are_full(monkeypatch: pytest.MonkeyPatch) -> None:
     clock_ms = 1_000
     monkeypatch.setattr(writers, "steady_ms", lambda: clock_ms)
-    share = Share("deliveries", 1000)
+    shares = DispatchShares(deliveries_bytes=1000)
+    share = shares.deliveries
     told: list[Session] = []
     held = Writers()
     small, large, reads = (Session(number, 1 << 20) for number in (1, 2, 3))
@@ -232,14 +233,14 @@ def test_a_session_that_reads_nothing_ends_when_deliveries_are_full(monkeypatch:
     held.began(large, int)
     share.used_bytes = 999
     clock_ms += 60_000
-    assert not held.end_stalled(share), "there is room"
+    assert not held.end_stalled_deliveries(shares), "there is room"
     share.used_bytes = 1000
     held.began(reads, int)
-    assert held.end_stalled(share) == [large] and told == [large]
+    assert held.end_stalled_deliveries(shares) == [large] and told == [large]
     assert isinstance(large.ended_by, ResourceExhausted) and "read nothing for" in large.ended_by.message
     held.close(large)
     held.ended(small)
-    assert not held.end_stalled(share), "nobody else stands still for long"
+    assert not held.end_stalled_deliveries(shares), "nobody else stands still for long"
 
 
 def test_who_holds_few_bytes_of_answers_is_not_ended_for_others(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,7 @@ from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 
 from .core_driver import bind, declare, publish
 from .node_process import NodeProcess
-from .raw_session import RawSession
+from .raw_session import NARROW, RawSession
 
 if TYPE_CHECKING:
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
@@ -89,6 +90,29 @@ async def test_sessions_that_never_read_stay_within_the_budget(measured: Measure
     for _ in range(60):
         await measured.stub.Publish(wire.PublishRequest(key=b"busy", chunk=Chunk(bodies=[LARGE])))
     await measured.settled()
+
+
+async def test_sessions_that_never_read_a_key_each_stay_within_the_budget(measured: Measured) -> None:
+    """Each was given a chunk of its own, however full the share was."""
+    keys = [f"k{number}" for number in range(200)]
+    writer = await measured.session()
+    await writer.change(*(step for key in keys for step in (declare(f"q-{key}"), bind(f"q-{key}", key))))
+    for key in keys:
+        await measured.stub.Publish(wire.PublishRequest(key=key.encode(), chunk=Chunk(bodies=[LARGE, LARGE])))
+    options = (("grpc.use_local_subchannel_pool", 1), *NARROW)
+    async with AsyncExitStack() as stack:
+        channels = [
+            await stack.enter_async_context(
+                grpc.aio.insecure_channel(measured.node.address, (*options, ("test", number)))
+            )
+            for number in range(4)
+        ]
+        sessions = [await RawSession.open(SliceServiceStub(channels[number % 4])) for number in range(len(keys))]
+        attaches = [wire.Attach(queues=[f"q-{key}".encode()], handles=[1]) for key in keys]
+        frames = zip(sessions, attaches, strict=True)
+        with suppress(grpc.aio.AioRpcError):  # They may be hung up on by then.
+            await asyncio.gather(*(session.write(wire.SessionRequest(attach=attach)) for session, attach in frames))
+        await measured.settled()
 
 
 async def test_many_unary_publishes_of_a_megabyte_at_once(measured: Measured) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from shoal_contract.errors import Fenced, ResourceExhausted, ShoalError, Unavailable
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_runtime.limits import ABORT_S
 from shoal_runtime.places import Places
 from shoal_runtime.process_memory import own_bytes
 from shoal_runtime.tasks import OnFailure, Tasks
@@ -33,6 +34,8 @@ from shoal_slice_node.adapters.journal_room import JournalRoom
 from shoal_slice_node.adapters.kept_frames import KeptFrames
 from shoal_slice_node.adapters.lead import Lead
 from shoal_slice_node.adapters.limits import (
+    ABORT_CROWDED_S,
+    DELIVERY_COPIES,
     PUMP_SLICE_MS,
     SESSION_BYTES_DEFAULT,
     SESSION_BYTES_MAX,
@@ -83,7 +86,8 @@ class Broker:
         self.steps = StepWatch()
         self.clock = ClockWatch()
         memory = options.memory
-        shares = DispatchShares(memory.deliveries_bytes, memory.attached_bytes, memory.owed_bytes)
+        deliveries_bytes = memory.deliveries_bytes // DELIVERY_COPIES
+        shares = DispatchShares(deliveries_bytes, memory.attached_bytes, memory.owed_bytes)
         half, quarter = memory.pending_bytes // 2, memory.pending_bytes // 4
         self.large_frames = FrameRoom(half)
         self.answers = AnswerRoom(memory.answers_bytes)
@@ -217,7 +221,8 @@ class Broker:
         `connection`: see Writers. `owner`: see Session. Raises ResourceExhausted while the process holds much more than
         its budget."""
         self.check_takes_sessions()
-        session = self.node.new_session(min(window_bytes or SESSION_BYTES_DEFAULT, SESSION_BYTES_MAX), owner)
+        window_bytes = min(window_bytes or SESSION_BYTES_DEFAULT, SESSION_BYTES_MAX)
+        session = self.node.new_session(window_bytes, owner, connection)
         self.writers.open(session, connection, wake, end)
         return session
 
@@ -227,10 +232,23 @@ class Broker:
         self.dispatcher.share_among_calls(session)
         return session
 
-    def close_session(self, session: Session, source: Source) -> None:
+    def close_session(self, session: Session, source: Source, written_bytes: int = 0) -> None:
+        """Closes a session. `written_bytes`: the memory of deliveries that its transport holds; it counts until
+        `transport_freed` is told of it."""
+        self.dispatcher.shares.hold_written(written_bytes)
         self.writers.close(session)
         self.commit_loop.between(lambda: self.node.close_session(session, source))
         self.start_due_work()
+
+    def transport_freed(self, written_bytes: int) -> None:
+        """Notes that the transport of a session that was closed holds nothing any more."""
+        self.dispatcher.shares.let_go_written(written_bytes)
+        self.start_due_work()
+
+    def abort_s(self, written_bytes: int) -> float:
+        """Returns the seconds that the client of a session which ends may take to read what was written.
+        `written_bytes`: see `close_session`."""
+        return ABORT_CROWDED_S if written_bytes and self.dispatcher.shares.line.waiting else ABORT_S
 
     def refusal(self, sequence: int, error: ShoalError) -> wire.Answer:
         """Returns the answer for a frame that was refused as a whole, and counts the refusal."""

@@ -175,6 +175,10 @@ SOURCE_PENDING_BYTES_MIN: Final = 64 << 10
 ANSWERS_PENDING_MAX: Final = 1024
 """Frames of one session, by weight, whose answers it has not taken. Above this the session is not read."""
 
+DELIVERY_COPIES: Final = 2
+"""A delivery that is being written is there twice: as the bytes of the response, and as a copy in gRPC (measured: 1.95
+times the chunks). So deliveries get half of their share, and each counts once."""
+
 DELIVERIES_PER_WRITE_BYTES: Final = 256 << 10
 """Bytes of deliveries given to the transport at a time. A session that stops reading leaves this much there, besides
 its window. A single chunk that is larger goes alone."""
@@ -325,7 +329,15 @@ SESSIONS_ENDED_PER_LOOK: Final = 32
 which it is over the budget."""
 
 STALLED_SESSION_MS: Final = 10_000
-"""When deliveries fill their share of memory, sessions whose clients have taken nothing for this time end first."""
+"""When deliveries fill their share of memory, and nothing waits for room, sessions end whose clients have taken nothing
+for this time."""
+
+STALLED_DELIVERIES_MS: Final = 2_000
+"""Replaces STALLED_SESSION_MS for deliveries while other sessions wait for room: enough for the largest chunk at
+8 Mbit/s."""
+
+ABORT_CROWDED_S: Final = 1.0
+"""Replaces ABORT_S for a session that ends then, and has not taken what is being written: its memory is needed."""
 
 STALLED_CROWDED_MS: Final = 500
 """Replaces STALLED_SESSION_MS for answers while others wait for their room: enough for an answer of the largest size at
@@ -343,8 +355,11 @@ STALLED_SMALL_PER_LOOK: Final = 100
 """Such sessions ended in one check: this frees up to 60 MB a second, and never blocks the loop with ending sessions."""
 
 WATCHMAN_LOOK_MS: Final = 1_000
-"""How often the watchman looks for sessions that are stalled while deliveries fill their share of memory, and for
-bindings that were forgotten. At memory and answers it looks every MEMORY_LOOK_MS."""
+"""How often the watchman looks for bindings that were forgotten. At memory, answers and deliveries it looks every
+MEMORY_LOOK_MS."""
+
+TOLD_PER_LOOK: Final = 10
+"""Sessions ended in one check that the log names; of more it tells the number."""
 
 SERVED_STREAMS_PER_LOOK: Final = 500
 """Bindings checked each time: takes under 2 ms."""
@@ -501,6 +516,7 @@ assert SMALL_ANSWER_BYTES <= SMALL_ANSWERS_BYTES < LARGE_ANSWER_BYTES
 assert SMALL_FRAME_BYTES <= SMALL_FRAME_KEPT_BYTES <= SMALL_FRAMES_BYTES_MIN
 assert WRITE_COST_BYTES < WRITES_PER_TURN_BYTES
 assert UNARY_READ_CROWDED_S < UNARY_READ_S
+assert STALLED_CROWDED_MS <= STALLED_DELIVERIES_MS <= STALLED_SESSION_MS
 assert OPERATORS_CONNECTIONS_MAX + HTTP_CONNECTIONS_MAX <= OPEN_FILES_RESERVE // 2
 assert 5 * RESETS_PER_RESPONSE_MAX + 20 * NEW_PARTS_PER_RESPONSE_MAX <= 200_000
 assert RESPONSE_BYTES_MAX + 200_000 + ENDED_BYTES_MAX * ENDED_PER_RESPONSE_MAX < FRAME_BYTES_MAX

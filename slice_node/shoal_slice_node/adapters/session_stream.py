@@ -37,6 +37,8 @@ class SessionStream:
         self._context = context
         self._reading_ended = False
         self._closed = False
+        self._written_bytes = 0
+        """The memory of deliveries that the transport was given and has not taken."""
         self._wake = asyncio.Event()
         self._answers = Answers(broker.answers, self._wake.set)
         self._ended = asyncio.Event()
@@ -66,14 +68,16 @@ class SessionStream:
                         task.result()
         except ShoalError as error:
             self._close()  # First, since gRPC ends the call only once the client has read what is being written.
-            await abort(self._context, error)
+            await abort(self._context, error, self._broker.abort_s(self._written_bytes))
         finally:
             self._close()
+            if self._written_bytes:
+                self._broker.transport_freed(self._written_bytes)
 
     def _close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._broker.close_session(self._session, self._source)
+            self._broker.close_session(self._session, self._source, self._written_bytes)
             self._answers.close()
 
     async def _read(self) -> None:
@@ -127,7 +131,9 @@ class SessionStream:
                     await asyncio.sleep(0)  # All that was looked at was for queues that are detached.
                     continue
                 broker.writers.began(session, self._answers.held_bytes)
+                self._written_bytes = cost_bytes
                 await write(context, data)
+                self._written_bytes = 0
                 broker.watchman.unread.wrote(connection, len(data))
                 del data
                 broker.writers.ended(session)

@@ -1,5 +1,5 @@
-"""Looks ten times a second at memory, and at answers that clients hold; once a second for sessions that are stalled
-while deliveries fill their share, and for bindings that fell silent. Ends sessions that hold too much, and serves what
+"""Looks ten times a second at memory, and for sessions that are stalled while answers or deliveries fill their share;
+once a second for bindings that fell silent. Ends sessions that hold too much, and serves what
 was forgotten."""
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from shoal_slice_node.adapters.limits import (
     SILENT_SESSION_MS,
     STALLED_CROWDED_MS,
     STALLED_SESSION_MS,
+    TOLD_PER_LOOK,
     WATCHMAN_LOOK_MS,
 )
 from shoal_slice_node.adapters.watch_writes import WatchWrites
@@ -94,9 +95,9 @@ class Watchman:
                 await asyncio.sleep(MEMORY_LOOK_MS / 1000)
                 self.guard_memory()
                 self.guard_answers()
+                self.guard_deliveries()
                 self._dispatcher.relieve()  # It begins only: the look itself waits for records.
             await self._between_records.wait()  # No wait may follow: the next lines read tables and dispatch.
-            self._tell(self._writers.end_stalled(self._dispatcher.shares.deliveries))
             self._dispatcher.divide_owed(list(self._writers.sessions.values()))
             self.look()
 
@@ -112,12 +113,17 @@ class Watchman:
         self._tell(self._writers.end_stalled(share, needed_bytes, for_ms))
         if waiting:
             small = self._writers.end_stalled_small(share, needed_bytes)
-            if small:
-                _log.warning("%d sessions end, session %d first: %s", len(small), small[0].number, small[0].ended_by)
+            self._tell(small)
+
+    def guard_deliveries(self) -> None:
+        """Ends sessions that do not read their deliveries while these fill their share."""
+        self._tell(self._writers.end_stalled_deliveries(self._dispatcher.shares))
 
     def _tell(self, ended: Sequence[Session]) -> None:
-        for session in ended:
+        for session in ended[:TOLD_PER_LOOK]:
             _log.warning("session %d ends: %s", session.number, session.ended_by)
+        if len(ended) > TOLD_PER_LOOK:
+            _log.warning("%d more sessions end so", len(ended) - TOLD_PER_LOOK)
 
     def guard_memory(self) -> None:
         """Ends silent sessions while the process holds more than its budget. This is the last resort, for memory that

@@ -13,18 +13,21 @@ from itertools import chain, islice, takewhile
 from operator import attrgetter
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
+from shoal_contract.limits import CHUNK_BYTES_MAX
 from shoal_runtime.connections import Address
 from shoal_runtime.hang_up import address_of
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import (
     ANSWERS_HELD_FLOOR_BYTES,
     ANSWERS_SMALL_PARTS,
+    STALLED_DELIVERIES_MS,
     STALLED_SESSION_MS,
     STALLED_SMALL_MS,
     STALLED_SMALL_PER_LOOK,
 )
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.dispatch.shares import Share
+from shoal_slice_node.core.dispatch.shares import DispatchShares, Share
+from shoal_slice_node.core.limits import NEWCOMERS_PARTS
 
 
 class Writers:
@@ -116,24 +119,55 @@ class Writers:
         self._writing.pop(session, None)
         self._answers_bytes.pop(session, None)
 
-    def end_stalled(self, share: Share, needed_bytes: int = 0, for_ms: int = STALLED_SESSION_MS) -> list[Session]:
-        """Ends sessions until the share will not be full any more: those that were stalled for `for_ms`, the one that
-        holds most of the share first. Returns them. `needed_bytes`: given for the answers' share, which counts as full
-        when less than this is free."""
-        lacking_bytes = max(1, needed_bytes) - share.free_bytes
+    def end_stalled_deliveries(self, shares: DispatchShares) -> list[Session]:
+        """Ends sessions until the share of deliveries will not be full any more: those that were stalled for
+        STALLED_SESSION_MS. Where others wait for room it ends those that were for STALLED_DELIVERIES_MS, until these
+        have some, or half of the share is free. Those of the connection that holds most so end first. Returns them."""
+        if not shares.line.is_nearly_full:
+            return []
+        share, waiting = shares.deliveries, shares.line.waiting
+        needed_bytes = 1
+        if waiting:
+            kept_bytes = share.limit_bytes // NEWCOMERS_PARTS
+            needed_bytes = min(kept_bytes + waiting * CHUNK_BYTES_MAX, share.limit_bytes // 2)
+        lacking_bytes = needed_bytes - share.free_bytes - shares.leaving_bytes
+        if lacking_bytes <= 0:
+            return []
+        for_ms = STALLED_DELIVERIES_MS if waiting else STALLED_SESSION_MS
+        until_ms = steady_ms() - for_ms
+        holds: dict[Session, int] = {}
+        by_connection: Counter[str] = Counter()
+        for session, since_ms in self._writing.items():
+            if session.ended_by is not None:
+                lacking_bytes -= session.under_way_bytes
+            elif since_ms <= until_ms and session.under_way_bytes:
+                holds[session] = session.under_way_bytes
+                by_connection[self._connections[session.number]] += session.under_way_bytes
+
+        def order(session: Session) -> tuple[int, int]:
+            return by_connection[self._connections[session.number]], holds[session]
+
+        ended: list[Session] = []
+        for session in sorted(holds, key=order, reverse=True):
+            if lacking_bytes <= 0:
+                break
+            lacking_bytes -= holds[session]
+            self._end_stalled(session, share, for_ms)
+            ended.append(session)
+        return ended
+
+    def end_stalled(self, share: Share, needed_bytes: int, for_ms: int = STALLED_SESSION_MS) -> list[Session]:
+        """Ends sessions until `needed_bytes` of the answers' share will be free: those that were stalled for `for_ms`,
+        the one that holds most of the share first. Returns them."""
+        lacking_bytes = needed_bytes - share.free_bytes
         if lacking_bytes <= 0:
             return []
         now_ms = steady_ms()
         stalled = [session for session, since_ms in self._writing.items() if now_ms - since_ms >= for_ms]
-        holds = {
-            session: self._answers_bytes[session]() if needed_bytes else session.under_way_bytes
-            for session in stalled
-            if session.ended_by is None
-        }
-        least_bytes = ANSWERS_HELD_FLOOR_BYTES if needed_bytes else 1  # Others do not wait because of sessions below.
+        holds = {session: self._answers_bytes[session]() for session in stalled if session.ended_by is None}
         ended: list[Session] = []
         for session in sorted(holds, key=lambda one: holds[one], reverse=True):
-            if lacking_bytes <= 0 or holds[session] < least_bytes:
+            if lacking_bytes <= 0 or holds[session] < ANSWERS_HELD_FLOOR_BYTES:  # Others do not wait because of these.
                 break
             lacking_bytes -= holds[session]
             self._end_stalled(session, share, for_ms)

@@ -680,7 +680,16 @@ HANDLE_BYTES: Final = 8
 """Memory of a delivery that waits, besides its chunk and its key, and of each queue in it."""
 
 DELIVERIES_FLOOR_BYTES: Final = 16 << 10
-"""Bytes that a session may hold even when the share of deliveries is full: so a reader goes on, if slowly."""
+"""Bytes that a session may hold where much of the share of deliveries is used; once it is full, when the session has
+its turn (room_line.py). The last chunk may exceed it."""
+
+NEWCOMERS_PARTS: Final = 4
+"""The share of deliveries divided by this is only for connections to which nothing is under way: at least one of the
+largest chunks on the smallest node."""
+
+TURNS_PER_TURN_OF_ALL: Final = 16
+"""Where sessions wait for room for deliveries, connections to which nothing is under way come first; but one of so many
+turns goes to the next connection of all, so that each has its turn."""
 
 PULL_MESSAGES_MAX: Final = 10_000
 """Messages taken by one pull."""

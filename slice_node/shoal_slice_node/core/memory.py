@@ -22,8 +22,8 @@ assert sum(_PARTS.values()) == 100
 @dataclass(frozen=True, slots=True)
 class MemoryPlan:
     """Holds the parts of the budget, in bytes. `attached`: consumed queues. `delta`: changes that no checkpoint has.
-    `deliveries`: under way to sessions. `owed`: given and not acked. `pending`: requests read and not applied.
-    `answers`: not taken by clients."""
+    `deliveries`: under way to sessions, with the copies that writing makes. `owed`: given and not acked. `pending`:
+    requests read and not applied. `answers`: not taken by clients."""
 
     budget_bytes: int
     attached_bytes: int

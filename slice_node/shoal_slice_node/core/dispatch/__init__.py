@@ -19,7 +19,7 @@ What is kept:
     new_part         what a session is told of a part that one of its queues has here
     attachment       how a session consumes a queue: its window, and what it has out
     marks            what queues were given before they were forgotten
-    shares           what all this takes of the process's memory
+    shares           what all this takes of the process's memory; room_line: sessions that wait for some of it
 Beginning and ending:
     attaching        attaches and detaches; asked_attaches and attach_room look before anything changes
     returning        takes back what those that left have out; bringing_back does it for one stream, leaving knows of it

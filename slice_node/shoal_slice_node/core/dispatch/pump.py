@@ -48,6 +48,7 @@ class Pump:
             _Kind(registry.timeouts.ending, partial(registry.timeouts.turn, PUMP_TURN_HANDLES)),
             _Kind(acks.gaps_left, partial(acks.gaps_turn, PUMP_TURN_HANDLES)),
             _Kind(registry.roomy, self._room_turn),
+            _Kind(registry.shares.line, self._line_turn),
             _Kind(attaching.loading, partial(attaching.load_turn, PUMP_TURN_BINDINGS)),
             _Kind(attaching.closing, partial(attaching.close_turn, PUMP_TURN_BINDINGS)),
             _Kind(attaching.owing, partial(attaching.owing_turn, PUMP_TURN_BINDINGS)),
@@ -77,11 +78,14 @@ class Pump:
 
     def _fill_turn(self) -> None:
         """Reads logs for the feed that waited longest."""
-        registry = self._registry
-        feed, _ = registry.ready.popitem(last=False)
+        feed, _ = self._registry.ready.popitem(last=False)
+        self._fill(feed, Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES))
+
+    def _fill(self, feed: Feed, budget: Budget) -> None:
+        """Reads logs for a feed, as far as there is room and budget."""
         if feed.gone:
             return
-        budget, is_short = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES), feed.is_short
+        registry, is_short = self._registry, feed.is_short
         passed_over, leases = feed.passed_over, registry.leases
         for stream in _in_turn(feed):
             if budget.spent or not feed.find_room():
@@ -102,6 +106,26 @@ class Pump:
         session, _ = self._registry.roomy.popitem(last=False)
         resume(self._registry, session, PUMP_TURN_BINDINGS)
         self._registry.serve_turned_away(session, PUMP_TURN_BINDINGS)
+
+    def _line_turn(self) -> None:
+        """Gives its turn to the session that is next in line for room in the share of deliveries: reads logs for the
+        feeds that it turned away, until the session or the share is full."""
+        registry = self._registry
+        line, budget = registry.shares.line, Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)
+        session = line.begin_turn()
+        for _ in range(PUMP_TURN_BINDINGS):
+            if budget.spent or not (session.turned_away and session.has_room):
+                break
+            feed = session.next_turned_away()
+            attachment = feed.attachments.get(session.number)
+            if attachment is not None and attachment.window_open:
+                feed.line_up(attachment)
+                registry.wake(feed)
+                if feed in registry.ready:
+                    del registry.ready[feed]
+                    self._fill(feed, budget)
+        line.end_turn()
+        registry.has_room_again(session)
 
     def _short_turn(self) -> None:
         short = self._registry.short

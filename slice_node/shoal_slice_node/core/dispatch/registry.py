@@ -303,18 +303,8 @@ class Registry:
             count = self._parcels + _LOOKS_FOR_A_PARCEL
             slot = (stream.key_id, part.low, part.to, part.times, part.gap, count)
         self._parcels += 1
-        parcel = Parcel(
-            part.key,
-            part.first,
-            part.low,
-            part.to,
-            part.chunk,
-            part.time_ms,
-            part.times,
-            self._parcels,
-            part.expires_ms,
-            part.gap,
-        )
+        of_chunk = part.key, part.first, part.low, part.to, part.chunk, part.time_ms
+        parcel = Parcel(*of_chunk, part.times, self._parcels, part.expires_ms, part.gap)
         session.add_parcel(slot, parcel)
         self.shares.hold(session, len(part.chunk) + len(part.key) + PARCEL_OVERHEAD_BYTES)
         self.dirty[session.number] = session
@@ -352,11 +342,12 @@ class Registry:
         Returns how many. `give` must just have given the attachment the chunk before them: what leaves behind that one
         also leaves behind all that waited when nacks were taken."""
         session, key_id, handle = attachment.session, stream.key_id, attachment.handle
-        waiting, number = session.waiting, stream.parcel
+        waiting, number, share = session.waiting, stream.parcel, self.shares.deliveries
+        most_bytes = self.shares.line.most_bytes(session)
         assert handle is not None and number > session.nacks_taken.last_parcel
         given = held_bytes = 0
         for part in parts:
-            if session.under_way_bytes + held_bytes >= session.room_bytes:
+            if session.under_way_bytes + held_bytes >= session.room_bytes or share.used_bytes >= most_bytes:
                 break
             parcel = waiting.get((key_id, part.low, part.to, 0, 0, 0))
             if parcel is None or parcel.number < number:
@@ -379,10 +370,13 @@ class Registry:
             self.has_room_again(session)
 
     def has_room_again(self, session: Session) -> None:
-        """Notes a session that has room again. Must be called whenever a session holds or owes less, or may hold or owe
-        more."""
-        if session.turned_away and session.has_room:
-            self.roomy[session] = None
+        """Notes a session that has room again, or waits for its turn. Must be called whenever a session holds or owes
+        less, or may hold or owe more."""
+        if session.turned_away and session.has_room_of_its_own:
+            if session.has_room:
+                self.roomy[session] = None
+            else:
+                self.shares.line.join(session)
 
     def serve_turned_away(self, session: Session, feeds_max: int) -> None:
         """Lines up the session's attachment again in some of the feeds that found the session full."""

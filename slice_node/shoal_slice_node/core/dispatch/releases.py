@@ -85,7 +85,7 @@ class Releases:
             stream, taken, rests = self.waiting[0]
             some = taken[-stretches_max:]
             del taken[-stretches_max:]
-            stretches_max -= max(1, len(some))
+            stretches_max -= len(some)
             some_rests = rests[-stretches_max:] if stretches_max > 0 else []
             del rests[len(rests) - len(some_rests) :]
             stretches_max -= len(some_rests)

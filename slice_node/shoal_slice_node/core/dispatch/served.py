@@ -1,8 +1,9 @@
 """Checks the promise that no binding falls silent: if a binding has a backlog, and a session with room has attached its
 queue, then the binding is being served or is in line for it.
 
-An attachment has no room while it is paused (pausing), and for ever once it is stopped: a stop makes its window 0. Of
-one that is paused it is checked that something will end the pause; of one that is stopped, nothing.
+Where the share of deliveries is crowded, a session waits in line for its turn (room_line.py). An attachment has no room
+while it is paused (pausing), and for ever once it is stopped: a stop makes its window 0. Of one that is paused it is
+checked that something will end the pause; of one that is stopped, nothing.
 
 A test checks after every step. A running node checks a few feeds from time to time, counts what it finds, and puts it
 in line.
@@ -67,9 +68,11 @@ def _out_of_line(dispatcher: Dispatcher, feed: Feed) -> Iterator[Silent]:
             continue
         if feed.queue_id not in session.turned_away:
             yield Silent(feed, None, f"session {session.number} is neither in line nor asked when it has room")
-        elif session.has_room and session not in roomy:
+        elif session in roomy or session in dispatcher.shares.line:
+            continue
+        elif session.has_room_of_its_own:
             yield Silent(feed, None, f"session {session.number} has room, and feeds that it turned away are not served")
-        elif not (session.has_room or session.under_way_bytes or session.owed):
+        elif not (session.under_way_bytes or session.owed):
             yield Silent(feed, None, f"session {session.number} has no room and nothing that would make any")
 
 

@@ -18,7 +18,7 @@ from shoal_slice_node.core.dispatch.new_part import NewPart, part_of
 from shoal_slice_node.core.dispatch.not_sent import Found, NotSent
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot, Taken
 from shoal_slice_node.core.dispatch.resets import Resets
-from shoal_slice_node.core.dispatch.shares import Share
+from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.limits import DETACHED_LOOKS_PER_STEP, DETACHED_NOTED_MAX, OWED_OVER, OWED_PER_SESSION_MAX
 
 if TYPE_CHECKING:
@@ -31,24 +31,25 @@ class Session:
 
     `under_way_bytes`: memory of what waits here or at the transport. When it reaches `room_bytes`, nothing more is
     added: the session lags. `room_bytes` is `window_bytes`, or less while the process is short of memory (shares.py),
-    and -1 once the session is closed. `owed`: the number of stretches of offsets that the session has and has not acked
-    (streams.Out), over all queues. When it reaches `owed_max`, the session lags. `owed_before`: what it owed when it
-    came to `owed_max`, which may sink as others come; 0: it is below.
-
-    `sent_to`: the number of the last parcel that the transport took; all with lower numbers have left, or are no more.
-    `leases`: of what was given under an ack timeout, or pulled.
+    and -1 once the session is closed. Where sessions wait for room it is given something in its turn (room_line.py).
+    `owed`: the number of stretches of offsets that the session has and has not acked (streams.Out), over all queues.
+    When it reaches `owed_max`, the session lags. `owed_before`: what it owed when it came to `owed_max`, which may sink
+    as others come; 0: it is below. `sent_to`: the number of the last parcel that the transport took; all with lower
+    numbers have left, or are no more. `leases`: of what was given under an ack timeout, or pulled.
 
     Invariants: each name in `by_queue` is that of an attachment, or is in `awaited`, under the same handle; a closed
     session has nothing in `waiting` and `turned_away`.
     """
 
     __slots__ = (
+        "_room_line",
         "_taken",
         "asked",
         "attachments",
         "awaited",
         "by_queue",
         "closed",
+        "connection",
         "detached",
         "ended_by",
         "ended_handles",
@@ -74,13 +75,20 @@ class Session:
         "window_bytes",
     )
 
-    def __init__(self, number: int, window_bytes: int, owner: bytes = b"", attached: Share | None = None) -> None:
-        """`attached`: the share that counts what the session has attached."""
-        self.number = number
-        self.owner = owner
-        """The client's producer id, the same over reconnects; b"": the session belongs to no client with an id."""
+    def __init__(
+        self,
+        number: int,
+        window_bytes: int,
+        owner: bytes = b"",
+        connection: str = "",
+        shares: DispatchShares | None = None,
+    ) -> None:
+        """`connection`: the client's, which other sessions may share. `shares`: where it counts; None: its own."""
+        shares = shares or DispatchShares()
+        self.number, self.owner, self.connection = number, owner, connection
+        """`owner`: the client's producer id, the same over reconnects; b"": it belongs to no client with an id."""
         self.window_bytes = self.room_bytes = window_bytes
-        self.under_way_bytes = 0
+        self.under_way_bytes, self._room_line = 0, shares.line
         self.owed = self.owed_before = 0
         self.owed_max = OWED_PER_SESSION_MAX
         self.is_of_calls = False
@@ -93,7 +101,7 @@ class Session:
         self.attachments: dict[int, Attachment] = {}
         self.by_queue: dict[bytes, int] = {}
         """The handle of each queue name, attached or awaited."""
-        self.detached = DetachedHandles(attached := attached or Share("attached queues", 1 << 40))
+        self.detached = DetachedHandles(shares.attached)
         self.asked = AskedAttaches()
         self.awaited: dict[int, bytes] = {}
         """Handles of queues that have no part here yet."""
@@ -109,21 +117,26 @@ class Session:
         self.sent_to = 0
         self.leases = SessionLeases()
         self.not_sent = NotSent()
-        self.resets = Resets(attached)
+        self.resets = Resets(shares.attached)
         """Handles of dropped queues: the client is told before it gets anything of their next life."""
         self.new_parts: dict[int, NewPart] = {}
         """Maps a handle to its queue's part here, where no answer to an attach told it."""
-        self.ended_handles = EndedHandles(owner, number, attached)
+        self.ended_handles = EndedHandles(owner, number, shares.attached)
         """Handles that another session's attach ended, or that were refused because of one: the client is told."""
 
     @property
-    def has_room(self) -> bool:
+    def has_room_of_its_own(self) -> bool:
         return self.under_way_bytes < self.room_bytes and self.owed < self.owed_max
 
     @property
+    def has_room(self) -> bool:
+        """Returns whether more may be added now: a session with room of its own may have to wait for its turn."""
+        return self.has_room_of_its_own and self._room_line.lets_in(self)
+
+    @property
     def has_room_for_live(self) -> bool:
-        """Returns whether a live chunk may be added: nothing of it is owed."""
-        return self.under_way_bytes < self.room_bytes
+        """Returns whether a live chunk may be added: nothing of it is owed, and it cannot wait for a turn."""
+        return self.under_way_bytes < self.room_bytes and self._room_line.has_room_for_live(self)
 
     @property
     def to_send(self) -> bool:
@@ -210,6 +223,7 @@ class Session:
         self.paused.clear()
         self.resumed.clear()
         self.ended_handles.clear()
+        self._room_line.leave(self)
         self.resets.clear()
         self.closed, self.room_bytes = True, -1
 
@@ -269,8 +283,10 @@ class Session:
         return attachment
 
     def turn_away(self, feed: Feed) -> None:
-        """Notes that the feed found no room here."""
+        """Notes that the feed found no room here. A session with room of its own waits for its turn."""
         self.turned_away[feed.queue_id] = feed
+        if self.has_room_of_its_own:
+            self._room_line.join(self)
 
     @property
     def _newest_parcel(self) -> int:

@@ -2,7 +2,10 @@
 
 The counts are about what CPython keeps, as measured; the figures are in limits.py. A share that fills up makes the
 sessions that hold most of it lag, before others notice: below half of the share every session has its own window; above
-that, the rest is divided among the sessions that hold something.
+that, the rest is divided among the sessions that hold something. Once it is full, sessions take turns (room_line.py).
+
+A delivery counts its whole chunk in each session, though sessions of one key have the same object while it waits: each
+has copies of its own once it is written, and all may be written at the same time.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from shoal_slice_node.core.dispatch.room_line import RoomLine
 from shoal_slice_node.core.dispatch.stretches import Rests
 from shoal_slice_node.core.limits import (
     DELIVERIES_FLOOR_BYTES,
@@ -28,7 +32,8 @@ if TYPE_CHECKING:
 
 
 class Share:
-    """Keeps one part of the budget. `used_bytes` may exceed `limit_bytes` by one chunk; it is never below 0."""
+    """Keeps one part of the budget. `used_bytes` may exceed `limit_bytes` by what is taken last: of deliveries, by one
+    chunk and its handles. It is never below 0."""
 
     __slots__ = ("limit_bytes", "name", "used_bytes")
 
@@ -58,9 +63,10 @@ class Share:
 class DispatchShares:
     """Keeps the shares. `deliveries`: what waits for sessions or is at their transports. `attached`: feeds, streams and
     attachments. `owed`: what sessions have and have not acked, and what came back and rests. `rests`: counts the
-    latter. `holding`: the number of sessions that hold deliveries."""
+    latter. `holding`: the number of sessions that hold deliveries. `line`: sessions that wait for room for deliveries.
+    `leaving_bytes`: what of `deliveries` the transports of ended sessions still hold."""
 
-    __slots__ = ("attached", "deliveries", "holding", "owed", "rests")
+    __slots__ = ("attached", "deliveries", "holding", "leaving_bytes", "line", "owed", "rests")
 
     def __init__(
         self, deliveries_bytes: int = 1 << 40, attached_bytes: int = 1 << 40, owed_bytes: int = 1 << 40
@@ -70,6 +76,8 @@ class DispatchShares:
         self.owed = Share("owed deliveries", owed_bytes)
         self.rests = Rests()
         self.holding = 0
+        self.line = RoomLine(self.deliveries)
+        self.leaving_bytes = 0
 
     @property
     def rests_max(self) -> int:
@@ -102,8 +110,9 @@ class DispatchShares:
 
     def hold(self, session: Session, cost_bytes: int) -> None:
         """Notes that the session holds `cost_bytes` more."""
-        if not session.under_way_bytes:
+        if not session.under_way_bytes and cost_bytes:
             self.holding += 1
+            self.line.holds(session)
         session.hold(cost_bytes)
         share = self.deliveries
         share.hold(cost_bytes)
@@ -116,13 +125,24 @@ class DispatchShares:
         self.deliveries.let_go(cost_bytes)
         if cost_bytes and not session.under_way_bytes:
             self.holding -= 1
+            self.line.holds_nothing(session)
         share = self.deliveries
         if 2 * share.used_bytes > share.limit_bytes or session.room_bytes != session.window_bytes:
             self._narrow(session)
 
+    def hold_written(self, size_bytes: int) -> None:
+        """Notes what the transport of a session that ended still holds: gRPC keeps it until the call is over."""
+        self.leaving_bytes += size_bytes
+        self.deliveries.hold(size_bytes)
+
+    def let_go_written(self, size_bytes: int) -> None:
+        """Notes that the transport has let it go."""
+        self.leaving_bytes -= size_bytes
+        self.deliveries.let_go(size_bytes)
+
     def _narrow(self, session: Session) -> None:
-        """Sets how much the session may hold. A session that has no room holds something; when that is let go, this is
-        called again. So no session is forgotten."""
+        """Sets how much the session may hold. A session that has no room of its own holds something; when that is let
+        go, this is called again. So no session is forgotten."""
         share = self.deliveries
         if 2 * share.used_bytes <= share.limit_bytes:
             session.limit_room(session.window_bytes)

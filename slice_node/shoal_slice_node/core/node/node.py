@@ -113,10 +113,10 @@ class Node:
         if item.checked.grows:
             limit_binds(self.dispatcher.registry, item)
 
-    def new_session(self, window_bytes: int, owner: bytes = b"") -> Session:
-        """Returns a new session. `owner`: see Session.owner."""
+    def new_session(self, window_bytes: int, owner: bytes = b"", connection: str = "") -> Session:
+        """Returns a new session. `owner`: see Session.owner. `connection`: the client's."""
         self._sessions += 1
-        return Session(self._sessions, window_bytes, owner, self.dispatcher.shares.attached)
+        return Session(self._sessions, window_bytes, owner, connection, self.dispatcher.shares)
 
     def close_session(self, session: Session, source: Source) -> None:
         """Ends a session. Must not be called while a record is applied in part."""
