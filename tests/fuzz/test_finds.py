@@ -24,7 +24,6 @@ from shoal_slice_node.core.dispatch.letters import Letters
 from shoal_slice_node.core.dispatch.range_room import RangeRoom
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.returns import Returns
-from shoal_slice_node.core.dispatch.room_line import RoomLine
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.verbs import applying, engine
@@ -139,19 +138,6 @@ def uncounted(_: Any) -> Any:
     return lambda _, spread: spread.chunks.clear()
 
 
-def gone_from_line(begin_turn: Any) -> Any:
-    def begin(line: RoomLine) -> Session:
-        session: Session = begin_turn(line)
-        line.end_turn()
-        return session
-
-    return begin
-
-
-def never(_: Any) -> Any:
-    return property(lambda _: False)
-
-
 def said_all_the_same(_: Any) -> Any:
     return lambda state, queue_id, farewell, number, _: farewells._say(state, queue_id, farewell, number)
 
@@ -164,9 +150,6 @@ DEFECTS = {
     "an ack goes one too far": Defect(acks, "move_cursor", one_too_far, 20),
     "a delivery is lost on its way": Defect(Session, "take", one_delivery_lost, 20),
     "a session that has room again is not asked": Defect(Registry, "has_room_again", nothing, 60),
-    "a session that waits for room is not in line": Defect(RoomLine, "join", nothing, 60),
-    "a turn for room is not begun": Defect(RoomLine, "begin_turn", gone_from_line, 60),
-    "sessions do not wait for room": Defect(RoomLine, "is_full", never, 60),
     "what is given again comes in another order": Defect(Stream, "give_again", last_returned_first, 150, first=200),
     "a purge forgets ended bindings": Defect(purges, "_purge_details", lambda _: lambda *_: 0, 100),
     "a drop leaves a row": Defect(drops, "discard_ended", counted_and_left, 60),
@@ -193,8 +176,8 @@ DEFECTS = {
     "dead letters share a producer": Defect(letters, "sha256", all_by_one_producer, 300, first=40),
     "a dead letter that is lost counts as sent": Defect(Letters, "not_sent", lost_on_its_way, 300, first=20),
     "a watch does not tell who leaves": Defect(WatchedKey, "left", nothing, 200),
-    "a watch does not tell presence": Defect(Watching, "attached", nothing, 150, first=200),
-    "a watched prefix does not hear of changes": Defect(WatchedPrefix, "changed", nothing, 200),
+    "a watch does not tell presence": Defect(Watching, "attached", nothing, 150, first=300),
+    "a watched prefix does not hear of changes": Defect(WatchedPrefix, "changed", nothing, 200, first=700),
     "what sessions only pull from is not counted": Defect(Feed, "_count_pulled", nothing, 200),
     "ranges that are gone still count": Defect(RangeRoom, "count", never_less, 60),
     "chunks that wait are let go uncounted": Defect(Growing, "_let_go", uncounted, 60),

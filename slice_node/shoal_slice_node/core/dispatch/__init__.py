@@ -24,7 +24,7 @@ Beginning and ending:
     attaching        attaches and detaches; asked_attaches and attach_room look before anything changes
     returning        takes back what those that left have out; bringing_back does it for one stream, leaving knows of it
     exclusive        which session consumes an exclusive queue; ended_handles are told of
-    applying         takes in what records did
+    applying         takes in what records did; releases lets go in turns of what they ended
 Giving:
     growing          a new chunk, to streams level with their key
     filling          what a log has, to streams that lag; recent_chunks keeps what was read last
