@@ -44,7 +44,7 @@ class Failure(NamedTuple):
 
 def plan(seed: int) -> Plan:
     random = Random(seed)
-    limits = small_limits.choose(random)
+    limits = small_limits.choose(seed)
     small = Memory(random.choice((1500, 6000)), random.choice((6000, 20_000)), random.choice((120, 1000)))
     kinds, weights = list(WEIGHTS), list(WEIGHTS.values())
     chosen = random.choices(kinds, weights, k=random.randint(*STEPS))

@@ -133,10 +133,15 @@ TOGETHER = {
 assert SMALL.keys() >= TOGETHER.keys()
 
 
-def choose(random: Random) -> dict[str, int]:
-    """Returns small values for some limits, or none, or all."""
-    share = random.choice((0.0, 0.25, 0.25, 0.5, 1.0))
-    chosen = {name: random.choice(values) for name, values in SMALL.items() if random.random() < share}
+def choose(seed: int) -> dict[str, int]:
+    """Returns small values for some limits, or none, or all. Each is drawn on its own: a limit that comes to SMALL
+    changes nothing else of a run."""
+    share = Random(f"share {seed}").choice((0.0, 0.25, 0.25, 0.5, 1.0))
+    chosen: dict[str, int] = {}
+    for name, values in SMALL.items():
+        random = Random(f"{name} {seed}")
+        if random.random() < share:
+            chosen[name] = random.choice(values)
     for name in list(chosen):
         chosen.update({other: value for other, value in TOGETHER.get(name, {}).items() if other not in chosen})
     return chosen
