@@ -195,7 +195,8 @@ class Checks:
             assert session.under_way_bytes >= session.not_sent._kept_bytes, f"session {session.number} keeps more"
         assert shares.deliveries.used_bytes == sum(under_way) and shares.holding == sum(map(bool, under_way))
         costs = [parcel.cost_bytes for client in node.clients.values() for parcel in client.session.waiting.values()]
-        one_more = max((*costs, *(client.writing for client in node.clients.values())), default=0)
+        kept = [session.under_way_bytes for session in ended]  # One of its parcels may be the one beyond the limit.
+        one_more = max((*costs, *kept, *(client.writing for client in node.clients.values())), default=0)
         most = shares.deliveries.limit_bytes + one_more + HANDLE_BYTES * len(dispatcher.feeds)
         assert shares.deliveries.used_bytes <= most, (
             f"{shares.deliveries.used_bytes} bytes are under way, {most} may be"

@@ -299,9 +299,8 @@ class Owed:
         new = {key: start for key, start in starts.items() if life is None or key not in life.bound}
         if len(new) + (len(life.bound) if life else 0) > self.bounds.bindings:
             return {EXHAUSTED}
-        if life and any(self.done_ranges(life, key) >= self.bounds.away_ranges for key in new):
-            return {EXHAUSTED}
-        allowed = {OK}
+        too_many = life is not None and any(self.done_ranges(life, key) >= self.bounds.away_ranges for key in new)
+        allowed = {EXHAUSTED if too_many else OK}  # Which of two errors is told depends on the order of the keys.
         for name, start in new.items():
             key = self.keys.setdefault(name, Key())
             if start is not None:
