@@ -58,6 +58,10 @@ def _drops_more() -> Callable[..., Any]:
     return low_with_room
 
 
+def _says_newer(state: Any, queue_id: bytes, farewell: Any, number: int, _: int) -> None:
+    farewells._say(state, queue_id, farewell, number)
+
+
 DEFECTS: dict[str, tuple[Any, str, Callable[[], Any]]] = {
     "what has expired is delivered": (filling, "has_expired", lambda: lambda *_: False),
     "what has expired is delivered for a while": (filling, "has_expired", lambda: lambda end, at: 0 < end <= at - 400),
@@ -69,6 +73,8 @@ DEFECTS: dict[str, tuple[Any, str, Callable[[], Any]]] = {
     "a record that was not written is not decided again": (LeftClock, "again", lambda: _nothing),
     "a new leader begins no times": (LeftClock, "begin", lambda: _nothing),
     "a queue's end says no farewell": (transients, "say_at_end", lambda: _nothing),
+    "a farewell that is set anew is said at once": (farewells, "_say_unless_newer", lambda: _says_newer),
+    "a time that began anew is not heard": (LeftClock, "began_anew", lambda: lambda *_: False),
     "a farewell stays that is taken back": (farewells, "forget_farewell", lambda: _nothing),
     "more is dropped than must be": (key_options, "_low_with_room", _drops_more),
     "a key takes more than its capacity": (key_options, "_check_capacity", lambda: _nothing),

@@ -203,7 +203,6 @@ class World:
         body = self.new_body()
         self.core.now_ms += TICK_MS
         self.look()
-        core.node.tick(core.now_ms, core.wall_ms)
         data = wire.Change(steps=[farewell(name, key=HALL, body=body, after_s=after_s)]).SerializeToString()
         item = Item(Kind.CHANGE, encode_change(ChangeHead(NO_PRODUCER, 0, 0), data), lambda _: None, raises)
         core.node.commit.submit(item)
@@ -214,6 +213,7 @@ class World:
         if is_written:
             batch = core.node.commit.gather(core.wall_ms)
             core.records += [record for _, record in batch.entries if record is not None]
+        core.node.tick(core.now_ms, core.wall_ms)
         while core.node.turn():
             pass
         if is_written:
