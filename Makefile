@@ -93,10 +93,11 @@ bench: compiled  ## every benchmark at 100,000 queues, under a minute each
 	$(CORE) $(BIN)/shoal bench all --quick
 
 MINUTES ?= 120
-soak: setup  ## the fuzzer on every core, from anywhere, for MINUTES, then frames for a tenth; stops at the first failure and says how to repeat it
+soak: setup  ## the fuzzer on every core, from anywhere, for MINUTES, then frames and lifetimes for a tenth each; stops at the first failure and says how to repeat it
 	for core in $$(seq $$(nproc)); do $(BIN)/python -m tests.fuzz --minutes $(MINUTES) & pids="$$pids $$!"; done; \
 	  for pid in $$pids; do wait $$pid || { kill $$pids 2>/dev/null; exit 1; }; done
 	$(BIN)/python -m tests.fuzz.frames --minutes $$(($(MINUTES) / 10 + 1))
+	$(BIN)/python -m tests.lifetimes --minutes $$(($(MINUTES) / 10 + 1))
 
 SCALE ?= 4
 SHAPE ?= steady

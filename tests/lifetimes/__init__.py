@@ -1,0 +1,1 @@
+"""Holds the fuzzer of lifetimes and its tests."""
