@@ -22,6 +22,7 @@ from shoal_slice_node.core.limits import (
     FEED_BYTES,
     GROWTH_BYTES,
     HANDLE_BYTES,
+    LIGHT_PARTS,
     RANGE_BYTES,
     RESET_BYTES,
     STREAM_BYTES,
@@ -197,7 +198,8 @@ class Checks:
         costs = [parcel.cost_bytes for client in node.clients.values() for parcel in client.session.waiting.values()]
         kept = [session.under_way_bytes for session in ended]  # One of its parcels may be the one beyond the limit.
         one_more = max((*costs, *kept, *(client.writing for client in node.clients.values())), default=0)
-        most = shares.deliveries.limit_bytes + one_more + HANDLE_BYTES * len(dispatcher.feeds)
+        limit_bytes = shares.deliveries.limit_bytes
+        most = limit_bytes + limit_bytes // LIGHT_PARTS + one_more + HANDLE_BYTES * len(dispatcher.feeds)
         assert shares.deliveries.used_bytes <= most, (
             f"{shares.deliveries.used_bytes} bytes are under way, {most} may be"
         )

@@ -14,7 +14,7 @@ from shoal_slice_node.adapters.writers import Writers
 from shoal_slice_node.core.dispatch.room_line import RoomLine
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares, Share
-from shoal_slice_node.core.limits import TURNS_PER_TURN_OF_ALL
+from shoal_slice_node.core.limits import LIGHT_PARTS, TURNS_PER_TURN_OF_ALL
 
 from .core_driver import CoreDriver, bind, declare, publish
 
@@ -90,6 +90,30 @@ def test_clients_that_read_go_first_and_have_room_of_their_own() -> None:
         core.pump()
         reads, waits = waits, reads  # What one lets go is for the other, and not for the others' sessions.
     assert sorted(session.attachments[1].messages for session in others) == [2, 3]
+
+
+def test_a_client_of_small_messages_does_not_wait_for_those_of_large_ones() -> None:
+    """Its messages came 11 s late beside 60 clients that took a chunk of 2 MB each 1.5 s, and one a turn."""
+    core, sessions = crowded(chunks=9, connections=SESSIONS)
+    small = core.node.new_session(1 << 20, connection="small")
+    core.change(declare("small"), bind("small", "small"))
+    core.attach(small, "small")
+    for number in range(SESSIONS):  # Each large one has had its turn; the small one has had one, too.
+        write(core, sessions[number])
+    core.change(publish("small", b"x"))
+    core.pump()
+    while not small.waiting:
+        write(core, next(session for session in sessions if session.waiting))
+    write(core, small)
+    for _ in range(5):
+        core.pump()
+        assert core.dispatcher.shares.line.is_full, "the large ones have all"
+        core.change(*(publish("small", b"x") for _ in range(10)))
+        core.pump()
+        taken = core.dispatcher.take(small, 1 << 20)
+        assert len(taken.deliveries) == 10, "in one turn"
+        core.dispatcher.sent(small, taken.cost_bytes)
+        assert used(core) <= MOST_BYTES + SHARE_BYTES // LIGHT_PARTS
 
 
 def test_what_comes_new_goes_to_none_that_came_later() -> None:
@@ -184,7 +208,7 @@ def test_sessions_wait_by_connection() -> None:
     assert not line and line.is_crowded
     share.let_go(1)
     assert len(line) == 2
-    line.holds(sessions[0])
+    line.holds(sessions[0], 1 << 20)
     assert len(line) == 1, "the last part of the share is for those that hold nothing"
     share.let_go(99)
     line.holds_nothing(sessions[0])
@@ -199,7 +223,7 @@ def test_sessions_wait_by_connection() -> None:
 def test_a_connection_that_holds_something_has_its_turn_too() -> None:
     line = RoomLine(Share("deliveries", 100))
     holds, *others = (Session(number, 100, connection=str(number)) for number in range(4))
-    line.holds(holds)
+    line.holds(holds, 1 << 20)
     for session in (holds, *others):
         line.join(session)
     turns = [line.begin_turn()]

@@ -687,6 +687,16 @@ NEWCOMERS_PARTS: Final = 4
 """The share of deliveries divided by this is only for connections to which nothing is under way: at least one of the
 largest chunks on the smallest node."""
 
+LIGHT_PARTS: Final = 4
+"""Connections that were given at most LIGHT_BYTES at a time may exceed the share of deliveries by a part: divided by
+this. A large chunk may have exceeded it before, so less would leave them nothing on the smallest node."""
+
+LIGHT_BYTES: Final = 32 << 10
+"""The memory of what is given to a light connection at a time: twice DELIVERIES_FLOOR_BYTES."""
+
+LIGHT_CONNECTIONS_MAX: Final = 4_096
+"""Connections that are known to be light: about 0.5 MB. Beyond, those that became so first are not."""
+
 TURNS_PER_TURN_OF_ALL: Final = 16
 """Where sessions wait for room for deliveries, connections to which nothing is under way come first; but one of so many
 turns goes to the next connection of all, so that each has its turn."""

@@ -112,7 +112,7 @@ class DispatchShares:
         """Notes that the session holds `cost_bytes` more."""
         if not session.under_way_bytes and cost_bytes:
             self.holding += 1
-            self.line.holds(session)
+            self.line.holds(session, cost_bytes)
         session.hold(cost_bytes)
         share = self.deliveries
         share.hold(cost_bytes)
