@@ -302,3 +302,35 @@ def test_a_look_is_taken_in_steps(monkeypatch: pytest.MonkeyPatch) -> None:
         assert heavy.ended_by is None and core.dispatcher.turn()
     core.pump()
     assert ended(heavy, honest) == [True, False]
+
+
+def test_where_an_attach_is_refused_ranges_above_their_half_make_room() -> None:
+    """Ranges that filled the share up to a sixteenth more than all of it stayed: nobody could attach any more."""
+    core = CoreDriver()
+    sessions = consumed(core, [3000], [900])
+    limit_to(core, 1)
+    core.change(declare("small"))
+    other = core.session()
+    relieve(core)
+    assert ended(*sessions) == [False, False], "nobody wants more"
+    with pytest.raises(ResourceExhausted, match="memory of attached queues"):
+        core.attach(other, "small")
+    relieve(core)
+    assert ended(*sessions) == [True, False]
+    core.dispatcher.close(sessions[0])
+    core.pump()
+    core.attach(other, "small")
+    relieve(core)
+    assert ended(*sessions, other) == [True, False, False]
+
+
+def test_where_attachments_fill_the_share_an_attach_that_is_refused_ends_nobody() -> None:
+    core = CoreDriver()
+    sessions = consumed(core, [10], [900])
+    core.dispatcher.shares.attached.hold(1 << 20)
+    limit_to(core, 1)
+    core.change(declare("small"))
+    with pytest.raises(ResourceExhausted):
+        core.attach(core.session(), "small")
+    relieve(core)
+    assert ended(*sessions) == [False, False]

@@ -241,7 +241,7 @@ def test_those_that_do_not_read_end_sooner_while_others_wait(waits: bool, monkey
     monkeypatch.setattr(writers, "steady_ms", lambda: clock_ms)
     shares = DispatchShares(deliveries_bytes=1_000)
     held, told = Writers(), list[Session]()
-    one, two, slow, waiting = (Session(number, 1 << 20, shares=shares) for number in range(4))
+    one, two, slow, waiting = (Session(n, 1 << 20, shares=shares, connection="aabc"[n]) for n in range(4))
     for session, connection, size_bytes in ((one, "a", 300), (two, "a", 300), (slow, "b", 400), (waiting, "c", 0)):
         held.open(session, connection, lambda: None, partial(told.append, session))
         if size_bytes:
@@ -267,3 +267,39 @@ def test_those_that_do_not_read_end_sooner_while_others_wait(waits: bool, monkey
     assert not held.end_stalled_deliveries(shares), "nor because gRPC still has it"
     shares.let_go_written(600)
     assert shares.deliveries.used_bytes == 400 and not held.end_stalled_deliveries(shares)
+
+
+def test_those_that_hold_little_do_not_end_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that worked for 2.6 s ended again and again beside ten that held all and read in time."""
+    clock_ms = 1_000
+    monkeypatch.setattr(writers, "steady_ms", lambda: clock_ms)
+    shares = DispatchShares(deliveries_bytes=1_000)
+    held = Writers()
+    much, little, waiting = (Session(number, 1 << 20, shares=shares, connection=str(number)) for number in range(3))
+    for session, size_bytes in ((much, 760), (little, 240), (waiting, 0)):
+        held.open(session, session.connection, lambda: None, lambda: None)
+        if size_bytes:
+            shares.hold(session, size_bytes)
+    held.began(little, int)
+    shares.line.join(waiting)
+    clock_ms += STALLED_SESSION_MS - 1
+    assert not held.end_stalled_deliveries(shares), "it holds less than an equal part"
+    clock_ms += 1
+    assert held.end_stalled_deliveries(shares) == [little], "as where nobody waits"
+
+
+def test_small_live_chunks_find_room_where_large_ones_fill_the_share() -> None:
+    core, _ = crowded(connections=SESSIONS)
+    small = core.node.new_session(1 << 20, connection="small")
+    core.change(declare("small"), bind("small", "small"))
+    core.dispatcher.shares.deliveries.limit_bytes = 1 << 30
+    core.attach(small, "small")
+    core.change(publish("small", b"x"))
+    core.pump()
+    write(core, small)
+    core.dispatcher.shares.deliveries.limit_bytes = used(core)
+    live = publish("small", b"live")
+    live.publishes.live = True
+    core.live(live)
+    core.pump()
+    assert [one.live for one in core.dispatcher.take(small, 1 << 20).deliveries] == [True]

@@ -122,7 +122,8 @@ class Writers:
     def end_stalled_deliveries(self, shares: DispatchShares) -> list[Session]:
         """Ends sessions until the share of deliveries will not be full any more: those that were stalled for
         STALLED_SESSION_MS. Where others wait for room it ends those that were for STALLED_DELIVERIES_MS, until these
-        have some, or half of the share is free. Those of the connection that holds most so end first. Returns them."""
+        have some, or half of the share is free; but not those of connections that hold less than an equal part.
+        Those of the connection that holds most so end first. Returns them."""
         if not shares.line.is_nearly_full:
             return []
         share, waiting = shares.deliveries, shares.line.waiting
@@ -134,7 +135,7 @@ class Writers:
         if lacking_bytes <= 0:
             return []
         for_ms = STALLED_DELIVERIES_MS if waiting else STALLED_SESSION_MS
-        until_ms = steady_ms() - for_ms
+        until_ms, stalled_ms = steady_ms() - for_ms, steady_ms() - STALLED_SESSION_MS
         holds: dict[Session, int] = {}
         by_connection: Counter[str] = Counter()
         for session, since_ms in self._writing.items():
@@ -147,9 +148,11 @@ class Writers:
         def order(session: Session) -> tuple[int, int]:
             return by_connection[self._connections[session.number]], holds[session]
 
+        little_bytes = share.limit_bytes // max(1, shares.line.holding) if waiting else 0
         ended: list[Session] = []
         for session in sorted(holds, key=order, reverse=True):
-            if lacking_bytes <= 0:
+            held_so_bytes, _ = order(session)
+            if lacking_bytes <= 0 or (held_so_bytes < little_bytes and self._writing[session] > stalled_ms):
                 break
             lacking_bytes -= holds[session]
             self._end_stalled(session, share, for_ms)

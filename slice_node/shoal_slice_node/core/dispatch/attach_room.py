@@ -57,6 +57,7 @@ class AttachRoom:
         self._used_bytes += self._cost_bytes(name)
         share = self._registry.shares.attached
         if self._used_bytes > share.limit_bytes:
+            self._registry.range_room.note_refused()
             raise no_room(share.limit_bytes, self._used_bytes)
 
     def _replace(self, handle: int) -> None:

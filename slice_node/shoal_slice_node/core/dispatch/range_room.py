@@ -16,12 +16,14 @@ class RangeRoom:
     """Keeps the count. `feeds`: those with ranges. `pulled_bytes`: what the ranges of queues take that sessions only
     pull from, and that have more than HEAVY_RANGES."""
 
-    __slots__ = ("_pulled", "_ranges", "_share", "feeds")
+    __slots__ = ("_pulled", "_ranges", "_refused", "_share", "feeds")
 
     def __init__(self, share: Share) -> None:
         self._share = share
         self._ranges = 0
         self._pulled = 0
+        self._refused = False
+        """Some attach found no room since the last look for what is to end."""
         self.feeds: dict[Feed, None] = {}
 
     @property
@@ -31,16 +33,26 @@ class RangeRoom:
 
     @property
     def excess_bytes(self) -> int:
-        """Returns how much less ranges should take: what is used beyond the share, but no more than what ranges take
-        beyond their part of it, which others cannot take from them; 0 or less: nothing."""
+        """Returns how much less ranges should take: what is used beyond the share, or, if an attach was refused, beyond
+        most of it; but no more than what ranges take beyond their part, which others cannot take from them; 0 or less:
+        nothing."""
         share = self._share
-        return min(-share.free_bytes, RANGE_BYTES * self._ranges - share.limit_bytes // RANGES_PART)
+        needed_bytes = share.limit_bytes // SMALL_PULLS_PART if self._refused else 0
+        return min(needed_bytes - share.free_bytes, RANGE_BYTES * self._ranges - share.limit_bytes // RANGES_PART)
 
     @property
     def is_overdrawn(self) -> bool:
         """Returns whether ranges must take less: small pulls, too, may take a little more than there is."""
         share = self._share
-        return self.excess_bytes > 0 and -share.free_bytes > share.limit_bytes // SMALL_PULLS_PART
+        return self.excess_bytes > 0 and (self._refused or -share.free_bytes > share.limit_bytes // SMALL_PULLS_PART)
+
+    def note_refused(self) -> None:
+        """Notes that an attach found no room."""
+        self._refused = True
+
+    def begin_anew(self) -> None:
+        """Notes that what is to end for it was looked for."""
+        self._refused = False
 
     def count(self, feed: Feed, more: int) -> None:
         """Notes that a feed has so many ranges more, or less if it is negative."""

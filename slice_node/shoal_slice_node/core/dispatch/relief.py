@@ -49,6 +49,7 @@ class Relief:
             if cost_max <= 0:
                 return
         self.looks.popleft()
+        self._room.begin_anew()
 
     def _look(self) -> Generator[int, None, None]:
         """Weighs sessions by the bytes of ranges, and ends those with the most: as many as it takes, besides those that

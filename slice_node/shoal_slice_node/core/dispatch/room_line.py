@@ -118,7 +118,8 @@ class RoomLine:
 
     def has_room_for_live(self, session: Session) -> bool:
         """Returns whether the session may be given a live chunk, which cannot wait."""
-        return self._share.used_bytes < self.most_bytes(session)
+        light = session.connection in self._known_light
+        return self._share.used_bytes < (self._most_light_bytes if light else self.most_bytes(session))
 
     def join(self, session: Session) -> None:
         """Lets the session wait, if it does not."""
@@ -151,6 +152,11 @@ class RoomLine:
         self._note_given(session.connection, cost_bytes)
         self._holding[session.connection] += 1
         self._forget_without(session.connection)
+
+    @property
+    def holding(self) -> int:
+        """Returns the number of connections to which something is under way."""
+        return len(self._holding)
 
     def holds_nothing(self, session: Session) -> None:
         """Notes that nothing is under way to a session any more."""
