@@ -194,19 +194,32 @@ class Given:
     def withdrawn(self, leases: set[object], waiting: Callable[[int, Way], int]) -> None:
         """Notes that what of these leases was not sent in time was taken back. `waiting`: returns how often a message
         still waits for a session."""
+        taken_back: set[tuple[int, int | None, int, bytes]] = set()
         for (life, key), held in self.held.items():
             for offset, holder in list(held.items()):
                 if holder.lease not in leases:
                     continue
                 session, handle = self._at[holder.consumer]
-                way = Way(handle, life, key, offset)
-                turns = self.ways.get(session, {}).get(way, [])
-                if len(turns) > waiting(session, way):
+                taken_back.add((session, handle, life, key))
+                if self._withdraw(session, Way(handle, life, key, offset), waiting):
                     del held[offset]
                     self._given_back.add((life, key, offset))
-                    del turns[waiting(session, way) :]
-                    if not turns:
-                        del self.ways[session][way]
+        for session, handle, life, key in taken_back:  # What was acked meanwhile, and waited, does not come either.
+            held = self.held[life, key]
+            for way in [one for one in self.ways.get(session, {}) if one[:3] == (handle, life, key)]:
+                if way.offset not in held:
+                    self._withdraw(session, way, waiting)
+
+    def _withdraw(self, session: int, way: Way, waiting: Callable[[int, Way], int]) -> bool:
+        """Notes how often a message still waits for a session. Returns whether it was on its way more often."""
+        turns = self.ways.get(session, {}).get(way, [])
+        left = waiting(session, way)
+        if len(turns) <= left:
+            return False
+        del turns[left:]
+        if not turns:
+            del self.ways[session][way]
+        return True
 
     def on_its_way(self, lease: object) -> bool:
         """Returns whether some of a lease did not reach its consumer."""
