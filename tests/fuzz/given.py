@@ -89,8 +89,10 @@ class Given:
         if first_time and way[1:] not in self._given_back:
             slot = (session, way.handle), way.life, way.key
             last = self._last.get(slot, (0, 0))
-            assert last < (turn, way.offset), f"{way} reaches session {session} after {last[1]}: out of order"
-            self._last[slot] = turn, way.offset
+            left_over = turn < last[0] and way.offset > last[1]  # Of the binding before, in one parcel with the next's.
+            in_order = last < (turn, way.offset) or left_over
+            assert in_order, f"{way} reaches session {session} after {last[1]}: out of order"
+            self._last[slot] = max(last, (turn, way.offset))
 
     def bound_back(self, life: Life, key: bytes) -> None:
         """Notes that messages that were passed come again: their order begins anew."""
@@ -204,11 +206,11 @@ class Given:
                 if self._withdraw(session, Way(handle, life, key, offset), waiting):
                     del held[offset]
                     self._given_back.add((life, key, offset))
-        for session, handle, life, key in taken_back:  # What was acked meanwhile, and waited, does not come either.
+        for session, handle, life, key in taken_back:  # All of the binding that waits, acked or of another lease, too.
             held = self.held[life, key]
             for way in [one for one in self.ways.get(session, {}) if one[:3] == (handle, life, key)]:
-                if way.offset not in held:
-                    self._withdraw(session, way, waiting)
+                if self._withdraw(session, way, waiting) and held.pop(way.offset, None) is not None:
+                    self._given_back.add((life, key, way.offset))
 
     def _withdraw(self, session: int, way: Way, waiting: Callable[[int, Way], int]) -> bool:
         """Notes how often a message still waits for a session. Returns whether it was on its way more often."""
