@@ -45,6 +45,7 @@ class Checks:
         self._node = node
         self._leaving: dict[Stream, None] = {}
         self._known: dict[Stream, None] = {}
+        self._of = node.dispatcher
         node.on_change = self.gave
 
     def _streams(self) -> list[tuple[Life, Feed, Stream]]:
@@ -164,6 +165,8 @@ class Checks:
     def _memory(self, streams: list[Stream]) -> None:
         node = self._node
         dispatcher, shares = node.dispatcher, node.dispatcher.shares
+        if self._of is not self._node.dispatcher:  # After a crash.
+            self._of, self._leaving, self._known = self._node.dispatcher, {}, {}
         self._leaving = {s: None for s in (*self._leaving, *self._known) if s.out and s not in set(streams)}
         self._known = dict.fromkeys(streams)
         owed: Counter[Session] = Counter()
