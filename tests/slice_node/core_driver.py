@@ -142,8 +142,8 @@ class CoreDriver:
         for some in _batches(names, FRAME_OPERATIONS_MAX):
             self.change(declare(*some))
 
-    def session(self, window_bytes: int = 1 << 20) -> Session:
-        return self.node.new_session(window_bytes)
+    def session(self, window_bytes: int = 1 << 20, connection: str = "") -> Session:
+        return self.node.new_session(window_bytes, connection=connection)
 
     def attach(self, session: Session, queue: str, handle: int = 1, messages: int = 1000, size: int = 1 << 20) -> bool:
         begun = self.dispatcher.attach(session, queue.encode(), handle, messages, size)

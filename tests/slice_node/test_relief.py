@@ -22,11 +22,11 @@ def queue(core: CoreDriver, name: str, ranges: int) -> None:
     with_done(core, name, [f"of {name}"], every_second(ranges))
 
 
-def consumed(core: CoreDriver, *ranges: list[int]) -> list[Session]:
-    """A session for each list, which consumes queues with so many done ranges."""
+def consumed(core: CoreDriver, *ranges: list[int], connections: str = "") -> list[Session]:
+    """A session for each list, which consumes queues with so many done ranges; of a connection for each letter."""
     sessions = []
     for number, counts in enumerate(ranges):
-        session = core.session()
+        session = core.session(connection=connections[number : number + 1])
         for handle, count in enumerate(counts, 1):
             queue(core, f"{number}-{handle}", count)
             core.attach(session, f"{number}-{handle}", handle, 1)
@@ -78,6 +78,20 @@ def test_the_sessions_with_the_most_ranges_end_and_no_more_than_it_takes(
     assert ended(*sessions) == ends
     attached = core.dispatcher.shares.attached
     assert attached.free_bytes >= 0 or not any(ends)
+
+
+def test_sessions_of_the_connection_with_the_most_ranges_end_before_one_that_has_more_of_its_own() -> None:
+    """An honest session with 270 KB ended before 376 of 400 on twenty connections with 256 KB each."""
+    core = CoreDriver()
+    sessions = consumed(core, [1000], *[[900]] * 3, [800] * 2, connections="abbbc")
+    limit_to(core, 0.85)
+    relieve(core)
+    assert ended(*sessions) == [False, True, False, False, False]
+    core.dispatcher.close(sessions[1])
+    core.pump()
+    limit_to(core, 0.85)
+    relieve(core)
+    assert ended(*sessions) == [False, True, True, False, False]
 
 
 def test_changes_that_make_few_ranges_of_each_of_many_queues_end_the_session_that_consumes_these() -> None:
@@ -204,7 +218,7 @@ def test_a_session_ends_once_it_has_more_than_is_left_of_what_unary_calls_pulled
 
 def test_what_a_session_pulled_and_what_rests_stay_where_unary_calls_pulled_too() -> None:
     core = NacksDriver()
-    (honest,), calls, session = consumed(core, [900]), core.session(), core.session()
+    (honest,), calls, session = consumed(core, [900]), core.session(), core.session(connection="another")
     core.dispatcher.share_among_calls(calls)
     queue(core, "p", 3000)
     core.pull(calls, "p", 1, 3_600_000)

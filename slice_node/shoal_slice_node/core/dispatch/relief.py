@@ -1,10 +1,12 @@
 """Makes room where done ranges take memory that is not there: acks in changes made them, and others cannot attach their
-queues. The sessions that consume the queues with most of them end, whatever each queue has.
+queues. Of the connection whose sessions consume the queues with most of them the session with most ends, whatever each
+queue has.
 
 The ranges of a queue are shared among the sessions that consume it. For some queues no session can end: unary calls
-pulled from them, or nothing consumes them, and something rests. Together they weigh as one session. Of these the ones
-with the most ranges are given up, until a session has more than they: leases end, and delays. Where they have more than
-half of the share, they go down to that: leases and delays may last for long, and others find no room meanwhile.
+pulled from them, or nothing consumes them, and something rests. Together they weigh as one connection. Of these the
+ones with the most ranges are given up, until a connection has more than they: leases end, and delays. Where they have
+more than half of the share, they go down to that: leases and delays may last for long, and others find no room
+meanwhile.
 """
 
 from __future__ import annotations
@@ -52,8 +54,8 @@ class Relief:
         self._room.begin_anew()
 
     def _look(self) -> Generator[int, None, None]:
-        """Weighs sessions by the bytes of ranges, and ends those with the most: as many as it takes, besides those that
-        have ended already. Each has more than its equal part of what ranges may take. Yields costs."""
+        """Weighs connections by the bytes of ranges, and ends sessions of those with the most: as many as it takes,
+        besides those that have ended already. Yields costs."""
         room, found, share = self._room, _Found(), self._registry.shares.attached
         for feed in list(room.feeds):  # 8 ms where a million queues have ranges.
             yield 1 + found.weigh(feed)
@@ -61,13 +63,16 @@ class Relief:
         left_bytes = room.excess_bytes - found.going_bytes
         loose_max_bytes = share.limit_bytes // RANGES_PART
         while heaviest:
-            negative_bytes, number, session = heappop(heaviest)
-            if left_bytes <= 0 and (session is not None or -negative_bytes <= loose_max_bytes):
+            negative_bytes, number, sessions = heappop(heaviest)
+            if left_bytes <= 0 and (sessions is not None or -negative_bytes <= loose_max_bytes):
                 return
-            if session is not None:
+            if sessions is not None:
+                session, size_bytes = sessions.pop()
                 if session.ended_by is None and not session.closed:
                     self._end(session, no_room(share.limit_bytes, share.used_bytes))
-                left_bytes += negative_bytes
+                left_bytes -= size_bytes
+                if sessions:
+                    heappush(heaviest, (negative_bytes + size_bytes, number, sessions))
             elif found.loose:
                 negative_feed_bytes, _, feed = heappop(found.loose)
                 yield from self._give_up(feed)
@@ -89,12 +94,16 @@ class Relief:
             yield 1
 
 
+_Connection = tuple[int, int, list[tuple[Session, int]] | None]
+"""Negative bytes, a number, and the sessions with their bytes, the heaviest one last."""
+
+
 class _Found:
     """Keeps what a look has found. `loose`: queues for which no session can end, as a heap of their negative bytes.
     `going_bytes`: ranges of queues that are forgotten soon, as their sessions have ended."""
 
     def __init__(self) -> None:
-        self._weights: dict[Session, int] = {}
+        self._by_connection: dict[str, dict[Session, int]] = {}
         self._serial = count()
         self._loose_bytes = 0
         self.loose: list[tuple[int, int, Feed]] = []
@@ -113,16 +122,18 @@ class _Found:
             if session.is_of_calls:
                 is_loose = True
             else:
-                self._weights[session] = self._weights.get(session, 0) + part_bytes
+                weights = self._by_connection.setdefault(session.connection, {})
+                weights[session] = weights.get(session, 0) + part_bytes
         if is_loose:
             self._loose_bytes += part_bytes
             heappush(self.loose, (-part_bytes, next(self._serial), feed))
         return len(consumers)
 
-    def heaviest(self) -> list[tuple[int, int, Session | None]]:
-        """Returns a heap of sessions by their negative bytes, with their numbers; None: the queues in `loose`."""
-        found: list[tuple[int, int, Session | None]]
-        found = [(-size_bytes, session.number, session) for session, size_bytes in self._weights.items()]
-        found.append((-self._loose_bytes, -1, None))
+    def heaviest(self) -> list[_Connection]:
+        """Returns a heap of connections by their negative bytes. None instead of sessions: the queues in `loose`."""
+        found: list[_Connection] = [(-self._loose_bytes, -1, None)]
+        for number, weights in enumerate(self._by_connection.values()):
+            lightest = sorted(weights.items(), key=lambda weight: (weight[1], -weight[0].number))
+            found.append((-sum(weights.values()), number, lightest))
         heapify(found)
         return found
