@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
 from shoal_contract.limits import FRAME_OPERATIONS_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.effects import Effects
-from shoal_slice_node.core.apply.records import Kind
+from shoal_slice_node.core.apply.records import Kind, decode_change
 from shoal_slice_node.core.fair_queue import FairQueue
 from shoal_slice_node.core.limits import (
     BATCH_OPERATIONS_MAX,
@@ -22,12 +23,13 @@ from shoal_slice_node.core.limits import (
     PURGE_BINDINGS_MAX,
     RECLAIM_QUEUE_COST,
 )
+from shoal_slice_node.core.node import commit
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.verbs.changes import check_change, parse_change
 from shoal_slice_node.core.verbs.prices import GrowingQueues, price
 
 from ..fuzz.small_limits import patched
-from .core_driver import CoreDriver, bind, declare, drop, every_second, publish, purge, unbind, with_done
+from .core_driver import CoreDriver, acks, bind, declare, drop, every_second, publish, purge, raises, unbind, with_done
 from .looped_node import Looped, change_of, looped
 
 KEYS = [f"k{number}" for number in range(PURGE_BINDINGS_MAX)]
@@ -92,6 +94,40 @@ async def test_unbinds_of_many_done_ranges_are_not_before_the_next_change_of_ano
         assert told.index("other") == 0, "what is cheap has its turn first"
         batches = [last - first + 1 for first, last in found.disk.appended]
         assert max(batches) <= 1 + BATCH_OPERATIONS_MAX // FAIR_QUANTUM
+
+
+@pytest.mark.parametrize("made", [0, 1, 2])
+def test_binds_and_unbinds_are_priced_again_when_they_are_written_only_if_many_ranges_may_be_new(
+    monkeypatch: pytest.MonkeyPatch, made: int
+) -> None:
+    """Two look-ups for each queue, a second time for each frame, were a tenth of what churn takes."""
+    core, ranges = CoreDriver(), 60 * DONE_RANGES_PER_COST
+    core.change(declare("q"), bind("q", "k0", "k1"))
+    core.change(publish("k0", *[b""] * (2 * ranges + 2)), publish("k1", *[b""] * (2 * ranges + 2)))
+    priced: list[int] = []
+
+    def counted(*about: Any) -> int:
+        priced.append(price(*about))
+        return priced[-1]
+
+    monkeypatch.setattr(commit, "price", counted)
+    lows = [2 * number for number in range(1, ranges + 1)]
+    changes = [acks(*(("q", key, low, low + 1) for low in lows)) for key in ("k0", "k1")[:made]]
+    for step in (*(changes or [publish("k0", b"")]), unbind("q", "k0", "k1"), drop("absent")):
+        payload = change_of(step)
+        core.node.commit.submit(
+            Item(Kind.CHANGE, payload, lambda _: None, raises, check_change(decode_change(payload)[1]))
+        )
+    assert priced[-2:] == [2, 1]
+    for _ in changes or [0]:
+        core.node.commit.gather(1, items_max=1)
+        core.node.commit.written()
+        while core.node.commit.to_apply:
+            core.node.commit.step()
+    before = len(priced)
+    core.node.commit.gather(1)
+    again = [2 + 60 * made] if made else []
+    assert priced[before:] == [*again, 1], "what may end bindings is priced again in any case"
 
 
 def test_a_largest_frame_of_drops_is_taken_and_fits_a_batch() -> None:

@@ -53,6 +53,14 @@ RANGES_PRICE_MAX: Final = 16_384
 """What the done ranges of all bindings that a change binds or unbinds may add to its price, in operations; what is
 beyond is not looked up. So much takes over 100 ms at the price of others' operations, and really some 20."""
 
+NEW_RANGES_UNPRICED_MAX: Final = 100 * DONE_RANGES_PER_COST
+"""Done ranges that were perhaps made since a change of binds and unbinds was priced, at which it is priced again when
+it is written: 100 operations. A price takes two look-ups for each queue."""
+
+NEW_RANGE_BYTES: Final = 2
+"""The fewest bytes that a record has for each done range that it makes: two short numbers in the chunk of an import. An
+ack has more."""
+
 # Letters.
 
 DEAD_LETTER_HOPS_MAX: Final = 2

@@ -26,6 +26,8 @@ from shoal_slice_node.core.limits import (
     BATCH_BYTES_MAX,
     BATCH_OPERATIONS_MAX,
     FAIR_BYTES_PER_OPERATION,
+    NEW_RANGE_BYTES,
+    NEW_RANGES_UNPRICED_MAX,
 )
 from shoal_slice_node.core.turns import Work, finish
 from shoal_slice_node.core.verbs.changes import Checked
@@ -40,6 +42,8 @@ _NOTHING = Effects()
 _FREEING = frozenset((Kind.ACKS, Kind.TRIM, Kind.RECLAIM, Kind.OWNERSHIP, Kind.EXPIRE, Kind.DUE))
 """The node's own records that are written although there is little room: they let go of more than they take. RETRY and
 FAREWELL wait: they copy messages."""
+_SETTLING = frozenset((Kind.ACKS, Kind.RETRY, Kind.CHANGE))
+"""The records that may make done ranges, if no check says what is in them."""
 
 
 @dataclass(slots=True)
@@ -53,7 +57,10 @@ class Item:
     failed: Callable[[ShoalError], None]
     checked: Checked | None = None
     operations: int = 1
-    """The operations that applying it may take: as far as known while it waits; looked up anew when it is written."""
+    """The operations that applying it may take: as far as known while it waits; looked up anew when it is written, if
+    that may have changed."""
+    priced_at: int | None = None
+    """How many done ranges had been made, at most, when these operations were looked up."""
     large_bytes: int = 0
     make: Callable[[Item], bytes | None] | None = None
     """Makes the payload of this item as late as possible: when the record is written. Returns None if nothing is left
@@ -122,6 +129,8 @@ class Commit:
         """Entries that may be applied; the first may be applied in part already."""
         self._work: Work[Effects] | None = None
         """The rest of the record that is applied in part, or of an item's own work."""
+        self._ranges_made = 0
+        """How many done ranges the records may have made that this leader applied."""
         self._failure: ShoalError | None = None
         """Why no item is taken any more."""
 
@@ -159,8 +168,14 @@ class Commit:
     def _price(self, item: Item) -> None:
         """Looks up what is in no operation: what a purge or a drop may end, done ranges. May be called while a record
         is applied in part: it reads single rows."""
-        if item.checked is not None and item.checked.ends:
-            item.operations = price(self._engine.state, item.checked, self._growing)
+        checked = item.checked
+        if checked is None or not checked.ends:
+            return
+        known = checked.only_ranges and item.priced_at is not None
+        if known and self._ranges_made - (item.priced_at or 0) < NEW_RANGES_UNPRICED_MAX:
+            return
+        item.priced_at = self._ranges_made
+        item.operations = price(self._engine.state, checked, self._growing)
 
     # What is to be written.
 
@@ -290,6 +305,8 @@ class Commit:
         if record is None:
             return
         self.applied_lsn = record.lsn
+        if record.kind in _SETTLING if item.checked is None else item.checked.settles:
+            self._ranges_made += len(record.payload) // NEW_RANGE_BYTES
         self._engine.state.tail.applied(item.operations, len(record.payload))
         self._on_effects(effects)
 

@@ -93,4 +93,5 @@ ACK: Final = Verb(
     price=Price(CHANGE_ACKS_PRICE_MAX, _costs),
     atomic=True,
     frees=True,
+    settles=True,
 )

@@ -36,7 +36,8 @@ class Checked(NamedTuple):
     """Describes a change that passed the check. `operations`: its keys and queues, at least 1 for each step, and
     what they look at besides (Verb.looks).
     `measures`: (messages, body bytes) of each chunk it publishes, in order. `ends`: some of what it takes is not in
-    `operations` (see prices). `grows`: it may give queues bindings. `in_run`: a step of it may only stand in a run of
+    `operations` (see prices); `only_ranges`: that is the done ranges of its bindings and no more. `settles`: it may
+    make done ranges. `grows`: it may give queues bindings. `in_run`: a step of it may only stand in a run of
     chunks. `times`: how often it is applied: 2 for an atomic change, which is tried first; `operations` has that.
     `leader_decides`: the leader must add what it decides before the change is journaled. `live`: all of its
     steps are live publishes, which are not journaled. `frees`: all of its steps are such (Verb.frees). `by_slice`: one
@@ -53,6 +54,8 @@ class Checked(NamedTuple):
     live: bool = False
     frees: bool = False
     by_slice: bool = False
+    only_ranges: bool = False
+    settles: bool = False
 
 
 def parse_change(data: bytes) -> Checked:
@@ -100,7 +103,7 @@ def _check(data: bytes) -> Checked:
         raise too_many(len(change.steps))
     operations = live = looks = 0
     measures: Measures = []
-    ends = grows = in_run = leader_decides = by_slice = False
+    ends = grows = in_run = leader_decides = by_slice = priced = settles = False
     frees = len(change.steps) > 0
     for number, step in enumerate(change.steps):
         field = step.WhichOneof("step") or ""
@@ -117,7 +120,8 @@ def _check(data: bytes) -> Checked:
             looks += verb.looks(found)
         frees, by_slice = frees and verb.frees, by_slice or verb.by_slice
         live += field == "publishes" and found.live
-        ends = ends or verb.price is not None or verb.ranges is not None
+        priced, ends = priced or verb.price is not None, ends or verb.ranges is not None
+        settles = settles or verb.settles
         grows, in_run = grows or verb.grows, in_run or verb.in_run
         if operations > FRAME_OPERATIONS_MAX:
             raise too_many(operations)
@@ -129,4 +133,18 @@ def _check(data: bytes) -> Checked:
         )
     times = 2 if change.atomic else 1
     cost = times * (operations + looks)
-    return Checked(change, cost, measures, ends, grows, in_run, times, leader_decides, live > 0, frees, by_slice)
+    return Checked(
+        change,
+        cost,
+        measures,
+        ends or priced,
+        grows,
+        in_run,
+        times,
+        leader_decides,
+        live > 0,
+        frees,
+        by_slice,
+        only_ranges=ends and not priced,
+        settles=settles,
+    )

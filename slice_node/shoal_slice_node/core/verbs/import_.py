@@ -38,5 +38,5 @@ def _columns(step: wire.Imports) -> Columns:
 
 
 IMPORT: Final = Verb(
-    "import", _check, _apply, _columns, {2: None, 4: None}, grows=True, ranges=ranges_cost, in_run=True
+    "import", _check, _apply, _columns, {2: None, 4: None}, grows=True, ranges=ranges_cost, in_run=True, settles=True
 )

@@ -150,7 +150,7 @@ class Verb(NamedTuple):
     that does not count in the bound of a frame; None: nothing. `leader_decides(step)`: the record must say something of
     a drop that only the leader knows (core/node/unused_drops.py); None: never. `frees`: it takes little of the journal,
     and lets go of more: it is taken on a full disk as long as there is a reserve. `by_slice`: only the slice itself
-    writes it, in the place of another one."""
+    writes it, in the place of another one. `settles`: it may make done ranges."""
 
     name: str
     check: Callable[[int, Any, Measures], int]
@@ -166,3 +166,4 @@ class Verb(NamedTuple):
     leader_decides: Callable[[Any], bool] | None = None
     frees: bool = False
     by_slice: bool = False
+    settles: bool = False
