@@ -7,13 +7,16 @@ counters of dispatch equal a count from scratch.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 
+from shoal_slice_node.core.dispatch import room_line
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.range_room import counted_as_pulled
 from shoal_slice_node.core.dispatch.releases import _Release
 from shoal_slice_node.core.dispatch.served import silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.invariants.walk import check_tables
 from shoal_slice_node.core.limits import (
@@ -22,9 +25,9 @@ from shoal_slice_node.core.limits import (
     FEED_BYTES,
     GROWTH_BYTES,
     HANDLE_BYTES,
-    LIGHT_PARTS,
     RANGE_BYTES,
     RESET_BYTES,
+    SMALL_BEYOND_PARTS,
     STREAM_BYTES,
 )
 from shoal_slice_node.core.read.reading import describe_queue, peek
@@ -202,10 +205,11 @@ class Checks:
         kept = [session.under_way_bytes for session in ended]  # One of its parcels may be the one beyond the limit.
         one_more = max((*costs, *kept, *(client.writing for client in node.clients.values())), default=0)
         limit_bytes = shares.deliveries.limit_bytes
-        most = limit_bytes + limit_bytes // LIGHT_PARTS + one_more + HANDLE_BYTES * len(dispatcher.feeds)
+        most = limit_bytes + limit_bytes // SMALL_BEYOND_PARTS + one_more + HANDLE_BYTES * len(dispatcher.feeds)
         assert shares.deliveries.used_bytes <= most, (
             f"{shares.deliveries.used_bytes} bytes are under way, {most} may be"
         )
+        _check_room_line(shares, {*clients, *ended})
         everyone = {*sessions, *dispatcher.attaching.closing}
         attached = ATTACHMENT_BYTES * sum(len(session.by_queue) + len(session.pullers) for session in everyone)
         attached += ATTACHMENT_BYTES * sum(session.detached.noted for session in everyone)
@@ -290,3 +294,19 @@ def _ranges(owed: set[int], head: int, stream: Stream) -> int:
     """Returns the number of done ranges above the lowest offset that is owed."""
     end = stream.end or head
     return sum(offset not in owed and offset - 1 in owed for offset in range(min(owed), end))
+
+
+def _check_room_line(shares: DispatchShares, everyone: Iterable[Session]) -> None:
+    """What the lines know of connections is what their sessions hold."""
+    line, holding, holding_large, large_bytes = shares.line, Counter[str](), Counter[str](), 0
+    for session in everyone:
+        assert 0 <= session.large_bytes <= session.under_way_bytes
+        large_bytes += session.large_bytes
+        if session.under_way_bytes:
+            (holding_large if session.large_bytes else holding)[session.connection] += 1
+    assert line._holding == holding and line._holding_large == holding_large
+    assert line.large_bytes == large_bytes + shares.leaving_bytes
+    many = {name for name, held in holding.items() if held >= vars(room_line)["SMALL_HOLDERS_MAX"]}
+    for one, late in ((line._small, many), (line._large, set(holding_large))):
+        assert all(one.connections.values()) and one.first.keys() == one.connections.keys() - late
+        assert one.new.keys() == one.connections.keys() - holding.keys() - holding_large.keys()

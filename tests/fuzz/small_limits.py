@@ -98,6 +98,8 @@ SMALL: dict[str, tuple[int, ...]] = {
     "OWED_BY_PULLS_MAX": (2,),
     "DELIVERIES_FLOOR_BYTES": (1, 800),
     "TURNS_PER_TURN_OF_ALL": (1, 2),
+    "LARGE_DELIVERY_BYTES": (0, 640),
+    "SMALL_HOLDERS_MAX": (1, 2),
     "CONSUMERS_PER_QUEUE_MAX": (1,),
     "ATTACHED_PER_SESSION_MAX": (2,),
     "HEAVY_RANGES": (0, 1),

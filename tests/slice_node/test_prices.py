@@ -112,14 +112,14 @@ def test_binds_and_unbinds_are_priced_again_when_they_are_written_only_if_many_r
 
     monkeypatch.setattr(commit, "price", counted)
     lows = [2 * number for number in range(1, ranges + 1)]
-    changes = [acks(*(("q", key, low, low + 1) for low in lows)) for key in ("k0", "k1")[:made]]
+    changes: list[wire.Step] = [acks(*(("q", key, low, low + 1) for low in lows)) for key in ("k0", "k1")[:made]]
     for step in (*(changes or [publish("k0", b"")]), unbind("q", "k0", "k1"), drop("absent")):
         payload = change_of(step)
         core.node.commit.submit(
             Item(Kind.CHANGE, payload, lambda _: None, raises, check_change(decode_change(payload)[1]))
         )
     assert priced[-2:] == [2, 1]
-    for _ in changes or [0]:
+    for _ in range(max(1, made)):
         core.node.commit.gather(1, items_max=1)
         core.node.commit.written()
         while core.node.commit.to_apply:

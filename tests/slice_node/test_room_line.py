@@ -14,7 +14,7 @@ from shoal_slice_node.adapters.writers import Writers
 from shoal_slice_node.core.dispatch.room_line import RoomLine
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares, Share
-from shoal_slice_node.core.limits import LIGHT_PARTS, TURNS_PER_TURN_OF_ALL
+from shoal_slice_node.core.limits import SMALL_BEYOND_PARTS, TURNS_PER_TURN_OF_ALL
 
 from .core_driver import CoreDriver, bind, declare, publish
 
@@ -107,13 +107,14 @@ def test_a_client_of_small_messages_does_not_wait_for_those_of_large_ones() -> N
     write(core, small)
     for _ in range(5):
         core.pump()
-        assert core.dispatcher.shares.line.is_full, "the large ones have all"
+        shares = core.dispatcher.shares
+        assert shares.deliveries.free_bytes <= 0, "the large ones have all"
         core.change(*(publish("small", b"x") for _ in range(10)))
         core.pump()
         taken = core.dispatcher.take(small, 1 << 20)
         assert len(taken.deliveries) == 10, "in one turn"
         core.dispatcher.sent(small, taken.cost_bytes)
-        assert used(core) <= MOST_BYTES + SHARE_BYTES // LIGHT_PARTS
+        assert used(core) <= MOST_BYTES + SHARE_BYTES // SMALL_BEYOND_PARTS
 
 
 def test_what_comes_new_goes_to_none_that_came_later() -> None:
@@ -128,7 +129,7 @@ def test_what_comes_new_goes_to_none_that_came_later() -> None:
     taken = core.dispatcher.take(holder, 1 << 20)
     core.dispatcher.sent(holder, taken.cost_bytes)
     assert not core.dispatcher.shares.line.is_nearly_full
-    core.change(publish("new", b"small"))
+    core.change(publish("new", CHUNK))
     assert not late.waiting
     core.pump()
     assert not late.waiting and core.dispatcher.shares.line.waiting == turns
@@ -197,40 +198,44 @@ def test_a_session_that_ends_in_line_is_forgotten() -> None:
     assert used(core) == 0
 
 
-def test_sessions_wait_by_connection() -> None:
+@pytest.mark.parametrize("large", [True, False])
+def test_sessions_wait_by_connection(large: bool) -> None:
     share = Share("deliveries", 100)
     line = RoomLine(share)
     sessions = [Session(number, 100, connection=connection) for number, connection in enumerate("aaab")]
     for session in (*sessions, *sessions):
-        line.join(session)
+        line.join(session, large)
     assert line.waiting == 4 and len(line) == 2 and all(session in line for session in sessions)
     share.hold(100)
     assert not line and line.is_crowded
     share.let_go(1)
     assert len(line) == 2
-    line.holds(sessions[0], 1 << 20)
-    assert len(line) == 1, "the last part of the share is for those that hold nothing"
-    share.let_go(99)
-    line.holds_nothing(sessions[0])
+    line.holds(sessions[0])
+    line.holds_large(sessions[0])
+    assert len(line) == 1, "the last part of the share is for those that hold nothing large"
+    share.let_go(share.used_bytes)
+    line.holds_nothing(sessions[0], True)
     line.leave(sessions[1])
     order = []
     while line:
-        order.append(line.begin_turn().number)
+        order.append(line.begin_turn())
         line.end_turn()
-    assert order == [3, 0, 2]
+    numbers = (3, 0, 2) if large else (0, 3, 2)
+    assert order == [(sessions[number], large) for number in numbers]
 
 
 def test_a_connection_that_holds_something_has_its_turn_too() -> None:
     line = RoomLine(Share("deliveries", 100))
     holds, *others = (Session(number, 100, connection=str(number)) for number in range(4))
-    line.holds(holds, 1 << 20)
+    line.holds(holds)
+    line.holds_large(holds)
     for session in (holds, *others):
-        line.join(session)
-    turns = [line.begin_turn()]
+        line.join(session, large=True)
+    turns = [line.begin_turn()[0]]
     while turns[-1] is not holds:
         line.end_turn()
-        line.join(turns[-1])
-        turns.append(line.begin_turn())
+        line.join(turns[-1], large=True)
+        turns.append(line.begin_turn()[0])
     assert len(turns) == TURNS_PER_TURN_OF_ALL
     assert turns[:6] == [*others, *others]
 

@@ -17,6 +17,7 @@ from shoal_runtime.limits import ABORT_S
 from shoal_slice_node.adapters import broker as brokers
 from shoal_slice_node.adapters import writers
 from shoal_slice_node.adapters.limits import ABORT_CROWDED_S
+from shoal_slice_node.core.limits import LARGE_DELIVERY_BYTES
 
 from .brokers import WAIT_S, running, served
 from .core_driver import bind, declare
@@ -58,7 +59,7 @@ async def test_what_is_written_counts_until_the_call_is_over(tmp_path: Path, mon
 
         waits = await RawSession.open(other)
         await waits.change(declare("r"), bind("r", "k"))
-        await other.Publish(wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"small"])))
+        await other.Publish(wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[bytes(LARGE_DELIVERY_BYTES)])))
         await waits.attach([b"r"])
         await until(lambda: shares.line.waiting == 1)
         assert broker.abort_s(shares.leaving_bytes) == ABORT_CROWDED_S < ABORT_S < broker.abort_s(0) == WAIT_S

@@ -122,8 +122,8 @@ class Writers:
     def end_stalled_deliveries(self, shares: DispatchShares) -> list[Session]:
         """Ends sessions until the share of deliveries will not be full any more: those that were stalled for
         STALLED_SESSION_MS. Where others wait for room it ends those that were for STALLED_DELIVERIES_MS, until these
-        have some, or half of the share is free; but not those of connections that hold less than an equal part.
-        Those of the connection that holds most so end first. Returns them."""
+        have some, or half of the share is free; but those of connections that hold less than an equal part only after
+        STALLED_SESSION_MS, too. Those of the connection that holds most so end first. Returns them."""
         if not shares.line.is_nearly_full:
             return []
         share, waiting = shares.deliveries, shares.line.waiting
@@ -148,16 +148,32 @@ class Writers:
         def order(session: Session) -> tuple[int, int]:
             return by_connection[self._connections[session.number]], holds[session]
 
-        little_bytes = share.limit_bytes // max(1, shares.line.holding) if waiting else 0
+        little_bytes = self._equal_part_bytes(share.limit_bytes) if waiting else 0
         ended: list[Session] = []
         for session in sorted(holds, key=order, reverse=True):
-            held_so_bytes, _ = order(session)
-            if lacking_bytes <= 0 or (held_so_bytes < little_bytes and self._writing[session] > stalled_ms):
+            if lacking_bytes <= 0:
                 break
+            if self._writing[session] > stalled_ms and order(session)[0] < little_bytes:
+                continue
             lacking_bytes -= holds[session]
             self._end_stalled(session, share, for_ms)
             ended.append(session)
         return ended
+
+    def _equal_part_bytes(self, limit_bytes: int) -> int:
+        """Returns what each connection may hold of what is held, up to the limit, where those that hold less leave the
+        rest to others."""
+        held: Counter[str] = Counter()
+        for session in self.sessions.values():
+            if session.under_way_bytes:
+                held[self._connections[session.number]] += session.under_way_bytes
+        left_bytes = min(limit_bytes, held.total())
+        for number, held_bytes in enumerate(sorted(held.values())):
+            part_bytes = left_bytes // (len(held) - number)
+            if held_bytes >= part_bytes:
+                return part_bytes
+            left_bytes -= held_bytes
+        return 0
 
     def end_stalled(self, share: Share, needed_bytes: int, for_ms: int = STALLED_SESSION_MS) -> list[Session]:
         """Ends sessions until `needed_bytes` of the answers' share will be free: those that were stalled for `for_ms`,

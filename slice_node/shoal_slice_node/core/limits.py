@@ -692,22 +692,27 @@ DELIVERIES_FLOOR_BYTES: Final = 16 << 10
 its turn (room_line.py). The last chunk may exceed it."""
 
 NEWCOMERS_PARTS: Final = 4
-"""The share of deliveries divided by this is only for connections to which nothing is under way: at least one of the
-largest chunks on the smallest node."""
+"""The share of deliveries divided by this is only for connections to which nothing large is under way: at least one of
+the largest chunks on the smallest node."""
 
-LIGHT_PARTS: Final = 4
-"""Connections that were given at most LIGHT_BYTES at a time may exceed the share of deliveries by a part: divided by
-this. A large chunk may have exceeded it before, so less would leave them nothing on the smallest node."""
+LARGE_DELIVERY_BYTES: Final = 32 << 10
+"""The most memory of a delivery that is small in any case: twice DELIVERIES_FLOOR_BYTES."""
 
-LIGHT_BYTES: Final = 32 << 10
-"""The memory of what is given to a light connection at a time: twice DELIVERIES_FLOOR_BYTES."""
+SMALL_OF_LEFT_PARTS: Final = 8
+"""So is a larger one, if it takes at most a part of what is left for small ones: divided by this. So what is left is
+always enough for those that are smaller than others."""
 
-LIGHT_CONNECTIONS_MAX: Final = 4_096
-"""Connections that are known to be light: about 0.5 MB. Beyond, those that became so first are not."""
+SMALL_BEYOND_PARTS: Final = 4
+"""Small deliveries may exceed the share of deliveries by a part: divided by this. A large chunk may have exceeded it
+before, so less would leave them nothing on the smallest node."""
+
+SMALL_HOLDERS_MAX: Final = 32
+"""Sessions of a connection to which small deliveries may be under way while the share of deliveries is nearly full:
+each has up to DELIVERIES_FLOOR_BYTES and one delivery, 1.5 MB in all."""
 
 TURNS_PER_TURN_OF_ALL: Final = 16
-"""Where sessions wait for room for deliveries, connections to which nothing is under way come first; but one of so many
-turns goes to the next connection of all, so that each has its turn."""
+"""Where sessions wait for room for deliveries, small ones come first, and connections to which nothing large is under
+way; but one of so many turns goes to large ones, and to the next connection of all, so that each has its turn."""
 
 PULL_MESSAGES_MAX: Final = 10_000
 """Messages taken by one pull."""

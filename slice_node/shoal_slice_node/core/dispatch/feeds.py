@@ -333,15 +333,25 @@ class Feed:
         if len(self._line) > 1 and self._line[0] is attachment:
             self._line.rotate(-1)
 
-    def next_for_live(self) -> Attachment | None:
-        """Returns the next attachment, in turns, whose session has room for a live chunk: its window does not matter.
-        Looks at a few, as the chunk may be lost."""
+    def leave_line(self, attachment: Attachment) -> None:
+        """Takes the attachment that was picked last out of the line: its session waits for its turn."""
+        line = self._line
+        if line and line[-1] is attachment:
+            line.pop()
+            attachment.taken_from_line()
+        elif line and line[0] is attachment:
+            line.popleft()
+            attachment.taken_from_line()
+
+    def next_for_live(self, cost_bytes: int) -> Attachment | None:
+        """Returns the next attachment, in turns, whose session has room for a live chunk that takes so much memory: its
+        window does not matter. Looks at a few, as the chunk may be lost."""
         if self.sole is not None:
-            return self.sole if self.sole.session.has_room_for_live else None
+            return self.sole if self.sole.session.has_room_for_live(cost_bytes) else None
         attachments = self.attachments
         for number in list(islice(attachments, LIVE_LOOKS_MAX)):
             attachments[number] = attachment = attachments.pop(number)
-            if attachment.session.has_room_for_live:
+            if attachment.session.has_room_for_live(cost_bytes):
                 return attachment
         return None
 

@@ -11,6 +11,7 @@ from shoal_slice_node.core.apply.undone import Undone, undone
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.bringing_back import bring_back
 from shoal_slice_node.core.dispatch.gaps import DROPPED, EXPIRED, LeaseOf, Passed, pass_over
+from shoal_slice_node.core.dispatch.parcels import parcel_bytes
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, OpenedChunks, RecentChunks
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
@@ -244,6 +245,8 @@ class _Filling:
                 if messages > 1 and stream.feed.find_room():
                     break  # There is room for a part: it is cut from the chunk in the log.
                 return False
+            if not self._fits(attachment, part):
+                return False
             self._give_to(attachment, part)
             stream.give_on_from(part.to)
             if self._give_run is not None and attachment is stream.feed.sole and attachment.session.has_room:
@@ -339,9 +342,22 @@ class _Filling:
         part = self._part(found, min(budget.messages, allowed, room), times)
         if part.first == part.low and part.to == found.stored.end and not times:
             self._recent.keep(self._stream.key_id, part)
+        if not self._fits(attachment, part):
+            return 0
         self._give_to(attachment, part)
         self.count_reading()
         return part.to
+
+    def _fits(self, attachment: Attachment, part: ChunkPart) -> bool:
+        """Returns whether the attachment may get a part of this size now. If not, its session waits for a turn in which
+        it may."""
+        session = attachment.session
+        if not self._registry.shares.line.is_too_large(session, parcel_bytes(part.chunk, part.key)):
+            return True
+        self._budget.spend(part)
+        self._stream.feed.leave_line(attachment)
+        session.turn_away_large(self._stream.feed)
+        return False
 
     def _give_to(self, attachment: Attachment, part: ChunkPart) -> None:
         self._budget.spend(part)

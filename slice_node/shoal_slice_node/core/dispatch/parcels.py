@@ -20,6 +20,11 @@ one more if a stream may not join the last parcel, because that parcel leaves be
 """
 
 
+def parcel_bytes(chunk: bytes, key: bytes) -> int:
+    """Returns the memory that a parcel takes besides its handles, about."""
+    return len(chunk) + len(key) + PARCEL_OVERHEAD_BYTES
+
+
 class Parcel:
     """Carries one chunk, or a part of one, to a session: once, for all of the session's queues. `is_live`: it is a live
     chunk, without offsets. `gap`: it is a gap, for this reason, and its handles do not get these messages (gaps.py); 0:
@@ -76,7 +81,7 @@ class Parcel:
     @property
     def cost_bytes(self) -> int:
         """Returns the memory that the parcel takes, about."""
-        return len(self.chunk) + len(self.key) + PARCEL_OVERHEAD_BYTES + HANDLE_BYTES * len(self.handles)
+        return parcel_bytes(self.chunk, self.key) + HANDLE_BYTES * len(self.handles)
 
     @property
     def wire_bytes(self) -> int:

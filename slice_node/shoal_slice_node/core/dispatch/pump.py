@@ -109,14 +109,16 @@ class Pump:
 
     def _line_turn(self) -> None:
         """Gives its turn to the session that is next in line for room in the share of deliveries: reads logs for the
-        feeds that it turned away, until the session or the share is full."""
+        feeds that it turned away, until the session or the share is full. A feed with a large chunk waits for a turn in
+        the line for these, if there is little room."""
         registry = self._registry
         line, budget = registry.shares.line, Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)
-        session = line.begin_turn()
+        session, large = line.begin_turn()
+        away = session.large_away if large else session.turned_away
         for _ in range(PUMP_TURN_BINDINGS):
-            if budget.spent or not (session.turned_away and session.has_room):
+            if budget.spent or not (away and session.has_room):
                 break
-            feed = session.next_turned_away()
+            feed = session.next_turned_away(large)
             attachment = feed.attachments.get(session.number)
             if attachment is not None and attachment.window_open:
                 feed.line_up(attachment)

@@ -18,7 +18,7 @@ from shoal_slice_node.core.dispatch.feeds import Feed, long_bytes
 from shoal_slice_node.core.dispatch.leases import LeaseClock
 from shoal_slice_node.core.dispatch.leaving import Leaving
 from shoal_slice_node.core.dispatch.marks import Marks
-from shoal_slice_node.core.dispatch.parcels import Parcel
+from shoal_slice_node.core.dispatch.parcels import Parcel, parcel_bytes
 from shoal_slice_node.core.dispatch.presence import Presence
 from shoal_slice_node.core.dispatch.range_room import RangeRoom
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, OpenedChunks, RecentChunks
@@ -37,7 +37,6 @@ from shoal_slice_node.core.limits import (
     FEED_BYTES,
     HANDLE_BYTES,
     INLINE_STREAMS_MAX,
-    PARCEL_OVERHEAD_BYTES,
     STREAM_BYTES,
 )
 
@@ -306,7 +305,7 @@ class Registry:
         of_chunk = part.key, part.first, part.low, part.to, part.chunk, part.time_ms
         parcel = Parcel(*of_chunk, part.times, self._parcels, part.expires_ms, part.gap)
         session.add_parcel(slot, parcel)
-        self.shares.hold(session, len(part.chunk) + len(part.key) + PARCEL_OVERHEAD_BYTES)
+        self.shares.hold_chunk(session, parcel_bytes(part.chunk, part.key))
         self.dirty[session.number] = session
         return parcel
 
@@ -333,7 +332,7 @@ class Registry:
         self._parcels += 1
         parcel = Parcel(key, 0, 0, messages, chunk, time_ms, 0, self._parcels, is_live=True)
         session.add_parcel((key_id, 0, messages, 0, 0, self._parcels), parcel)
-        self.shares.hold(session, len(chunk) + len(key) + PARCEL_OVERHEAD_BYTES)
+        self.shares.hold_chunk(session, parcel_bytes(chunk, key))
         self.dirty[session.number] = session
         return parcel
 
@@ -343,7 +342,8 @@ class Registry:
         also leaves behind all that waited when nacks were taken."""
         session, key_id, handle = attachment.session, stream.key_id, attachment.handle
         waiting, number, share = session.waiting, stream.parcel, self.shares.deliveries
-        most_bytes = self.shares.line.most_bytes(session)
+        line = self.shares.line
+        most_bytes = line.most_bytes(session)
         assert handle is not None and number > session.nacks_taken.last_parcel
         given = held_bytes = 0
         for part in parts:
@@ -351,6 +351,8 @@ class Registry:
                 break
             parcel = waiting.get((key_id, part.low, part.to, 0, 0, 0))
             if parcel is None or parcel.number < number:
+                if line.is_too_large(session, parcel_bytes(part.chunk, part.key)):
+                    break
                 self.shares.hold(session, held_bytes)
                 held_bytes = 0
                 stream.join_parcel(number)
@@ -366,22 +368,23 @@ class Registry:
     def let_go(self, session: Session, cost_bytes: int) -> None:
         """Notes that the session holds less: feeds that found it full may have room again."""
         self.shares.let_go(session, cost_bytes)
-        if session.turned_away:
+        if session.any_turned_away:
             self.has_room_again(session)
 
     def has_room_again(self, session: Session) -> None:
         """Notes a session that has room again, or waits for its turn. Must be called whenever a session holds or owes
         less, or may hold or owe more."""
-        if session.turned_away and session.has_room_of_its_own:
+        if session.any_turned_away and session.has_room_of_its_own:
             if session.has_room:
                 self.roomy[session] = None
             else:
-                self.shares.line.join(session)
+                session.wait_for_room()
 
     def serve_turned_away(self, session: Session, feeds_max: int) -> None:
         """Lines up the session's attachment again in some of the feeds that found the session full."""
-        for _ in range(min(feeds_max, len(session.turned_away))):
-            feed = session.next_turned_away()
+        large = len(session.large_away)
+        for number in range(min(feeds_max, large + len(session.turned_away))):
+            feed = session.next_turned_away(number < large)
             attachment = feed.attachments.get(session.number)
             if attachment is not None and attachment.window_open:
                 feed.line_up(attachment)

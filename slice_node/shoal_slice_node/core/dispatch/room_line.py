@@ -1,16 +1,21 @@
 """Lets sessions wait for room in the share of deliveries, and then take turns.
 
 While the share is full, no session is given anything. Those that were turned away wait in line, connections in turn,
-and the sessions of each. Connections to which nothing is under way come first, and the last part of the share is only
-for them: clients that read have their turn though others do not. While any session waits, only the one whose turn it is
-is given something: else sessions that come later would take what others let go. A turn brings what the session has room
-for, up to a bound; for more it stands in line again.
+and the sessions of each. While any session waits, only the one whose turn it is is given something: else sessions that
+come later would take what others let go. A turn brings what the session has room for, up to a bound; for more it stands
+in line again.
 
-Connections that were given little at a time are light. They come first, and may exceed the share by a part: clients of
-small messages do not wait until those of large ones have read.
+There are two lines. What waits is small until a look at it shows that it is large; where the share is nearly full, or
+others wait for large chunks, a turn of the line for small ones gives no large one. Small chunks come first, and may
+exceed the share by a part: clients of small messages do not wait until those of large ones have read. But they take no
+more than half of it beside large ones, and three quarters alone, but for connections to which nothing is under way.
 
-A line moves whenever the share is not full. A share that is full is held by sessions that read, and let it go, or by
-sessions that do not, and end (adapters/writers.py). Not here: how a session uses its turn (pump).
+Of those that wait for large chunks, connections to which nothing large is under way come first, and the last part of
+the share is only for them: clients that read have their turn though others do not. Small chunks are under way to a few
+sessions of a connection at a time then, so that no connection takes all of the room for them.
+
+A line moves whenever there is room. A share that is full is held by sessions that read, and let it go, or by sessions
+that do not, and end (adapters/writers.py). Not here: how a session uses its turn (pump).
 """
 
 from __future__ import annotations
@@ -19,10 +24,11 @@ from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.limits import (
-    LIGHT_BYTES,
-    LIGHT_CONNECTIONS_MAX,
-    LIGHT_PARTS,
+    LARGE_DELIVERY_BYTES,
     NEWCOMERS_PARTS,
+    SMALL_BEYOND_PARTS,
+    SMALL_HOLDERS_MAX,
+    SMALL_OF_LEFT_PARTS,
     TURNS_PER_TURN_OF_ALL,
 )
 
@@ -31,68 +37,93 @@ if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.shares import Share
 
 
-class RoomLine:
-    """Keeps the line for a share."""
+_Connections = OrderedDict[str, OrderedDict["Session", None]]
 
-    __slots__ = (
-        "_held_bytes",
-        "_holding",
-        "_in_turn",
-        "_known_light",
-        "_light",
-        "_lines",
-        "_share",
-        "_turns",
-        "_without",
-    )
+
+class _Line:
+    """Keeps sessions that wait, by connection. The first connection is next, and none is empty. `first`: those of these
+    connections that come first; the first one is next. `new`: those of these to which nothing is under way."""
+
+    __slots__ = ("connections", "first", "new")
+
+    def __init__(self) -> None:
+        self.connections: _Connections = OrderedDict()
+        self.first: OrderedDict[str, None] = OrderedDict()
+        self.new: OrderedDict[str, None] = OrderedDict()
+
+    def join(self, session: Session) -> None:
+        """Lets the session wait, if it does not. `put` must follow."""
+        self.connections.setdefault(session.connection, OrderedDict())[session] = None
+
+    def put(self, connection: str, comes_first: bool, is_new: bool) -> None:
+        """Notes how the connection waits, if sessions of it do."""
+        for some, belongs in ((self.first, comes_first), (self.new, is_new)):
+            if not belongs:
+                some.pop(connection, None)
+            elif connection in self.connections:
+                some[connection] = None
+
+    def leave(self, session: Session) -> None:
+        """Forgets a session."""
+        waiting = self.connections.get(session.connection)
+        if waiting is not None:
+            waiting.pop(session, None)
+            if not waiting:
+                del self.connections[session.connection]
+                self.put(session.connection, False, False)
+
+    def take(self, of: _Connections | OrderedDict[str, None]) -> Session:
+        """Takes out the next session of these connections; its connection is the last one then."""
+        connection = next(iter(of))
+        waiting = self.connections.pop(connection)
+        session, _ = waiting.popitem(last=False)
+        comes_first, is_new = connection in self.first, connection in self.new
+        self.put(connection, False, False)
+        if waiting:
+            self.connections[connection] = waiting
+            self.put(connection, comes_first, is_new)
+        return session
+
+
+class RoomLine:
+    """Keeps the lines for a share. `large_bytes`: what of the share large chunks take, about (Session.large_bytes), and
+    what sessions that ended leave to their transports."""
+
+    __slots__ = ("_holding", "_holding_large", "_in_turn", "_large", "_share", "_small", "_turns", "large_bytes")
 
     def __init__(self, share: Share) -> None:
         self._share = share
-        self._lines: OrderedDict[str, OrderedDict[Session, None]] = OrderedDict()
-        """The sessions that wait, by connection; the first connection is next. None is empty."""
-        self._without: OrderedDict[str, None] = OrderedDict()
-        """Those of these connections to which nothing is under way, and that are not light; the first one is next."""
-        self._light: OrderedDict[str, None] = OrderedDict()
-        """The same of light ones."""
-        self._known_light: OrderedDict[str, None] = OrderedDict()
-        """Connections that are light, the latest ones."""
+        self._small, self._large = _Line(), _Line()
         self._holding: Counter[str] = Counter()
-        """How many sessions of each connection hold something."""
+        """How many sessions of each connection hold something, but nothing large."""
+        self._holding_large: Counter[str] = Counter()
+        """How many sessions of each connection hold something large."""
         self._turns = 0
-        self._in_turn: Session | None = None
-        self._held_bytes = 0
-        """What was under way to the session whose turn it is, before."""
+        self._in_turn: tuple[Session, bool] | None = None
+        """The session whose turn it is, and whether it is one for large chunks."""
+        self.large_bytes = 0
 
     def __len__(self) -> int:
-        """Returns how many connections may have their turn now: none while the share is full."""
-        if self._share.used_bytes < self._most_bytes:
-            return len(self._lines)
-        if not self.is_full:
-            return len(self._without) + len(self._light)
-        return len(self._light) if self._share.used_bytes < self._most_light_bytes else 0
+        """Returns how many connections may have their turn now."""
+        return len(self._next_small) + len(self._next_large)
 
     def __contains__(self, session: Session) -> bool:
-        return session in self._lines.get(session.connection, ())
+        return any(session in line.connections.get(session.connection, ()) for line in (self._small, self._large))
 
     @property
     def waiting(self) -> int:
-        """Returns the number of sessions that wait."""
-        return sum(map(len, self._lines.values()))
-
-    @property
-    def is_full(self) -> bool:
-        """Returns whether only light connections may be given something."""
-        return self._share.used_bytes >= self._share.limit_bytes
+        """Returns the number of sessions that wait; those that wait in both lines count twice."""
+        return sum(len(one) for line in (self._small, self._large) for one in line.connections.values())
 
     @property
     def is_nearly_full(self) -> bool:
-        """Returns whether only connections to which nothing is under way may be given something."""
+        """Returns whether some connections may be given nothing now."""
         return self._share.used_bytes >= self._most_bytes
 
     @property
     def is_crowded(self) -> bool:
         """Returns whether some sessions must wait."""
-        return bool(self._lines) or self.is_nearly_full
+        return bool(self._small.connections or self._large.connections) or self.is_nearly_full
 
     @property
     def _most_bytes(self) -> int:
@@ -100,106 +131,120 @@ class RoomLine:
         return limit_bytes - limit_bytes // NEWCOMERS_PARTS
 
     @property
-    def _most_light_bytes(self) -> int:
-        return self._share.limit_bytes + self._share.limit_bytes // LIGHT_PARTS
+    def _most_small_bytes(self) -> int:
+        """Returns how much of the share may be used while small chunks are given: they leave large ones some of it."""
+        limit_bytes = self._share.limit_bytes
+        most_bytes = max(self._most_bytes, self.large_bytes + limit_bytes // 2)
+        return min(most_bytes, limit_bytes + limit_bytes // SMALL_BEYOND_PARTS)
+
+    @property
+    def _small_max_bytes(self) -> int:
+        """Returns the most memory of a chunk that is small now: a part of what is left for small ones, if that is
+        more."""
+        left_bytes = self._most_small_bytes - self._share.used_bytes
+        return max(LARGE_DELIVERY_BYTES, left_bytes // SMALL_OF_LEFT_PARTS)
+
+    @property
+    def _next_small(self) -> _Connections | OrderedDict[str, None]:
+        """Returns the connections that may have a turn for small chunks now."""
+        used_bytes, line = self._share.used_bytes, self._small
+        if used_bytes < self._most_bytes:
+            return line.connections
+        if used_bytes < self._most_small_bytes:
+            return line.first
+        return line.new if used_bytes < self._share.limit_bytes else OrderedDict()
+
+    @property
+    def _next_large(self) -> _Connections | OrderedDict[str, None]:
+        used_bytes, line = self._share.used_bytes, self._large
+        if used_bytes < self._most_bytes:
+            return line.connections
+        return line.first if used_bytes < self._share.limit_bytes else OrderedDict()
 
     def most_bytes(self, session: Session) -> int:
         """Returns how much of the share may be used while the session is given more."""
-        if session is self._in_turn:
-            light = session.connection in self._known_light
-            return self._most_light_bytes if light else self._share.limit_bytes
-        return self._most_bytes if session.connection in self._holding else self._share.limit_bytes
+        if self._in_turn is not None and session is self._in_turn[0]:
+            limit_bytes = self._share.limit_bytes
+            return limit_bytes if self._in_turn[1] else max(limit_bytes, self._most_small_bytes)
+        return self._most_bytes if session.connection in self._holding_large else self._share.limit_bytes
 
     def lets_in(self, session: Session) -> bool:
         """Returns whether the session may be given something now."""
-        if self._lines and session is not self._in_turn:
+        in_turn = self._in_turn is not None and session is self._in_turn[0]
+        if not in_turn and (self._small.connections or self._large.connections):
             return False
         return self._share.used_bytes < self.most_bytes(session)
 
-    def has_room_for_live(self, session: Session) -> bool:
-        """Returns whether the session may be given a live chunk, which cannot wait."""
-        light = session.connection in self._known_light
-        return self._share.used_bytes < (self._most_light_bytes if light else self.most_bytes(session))
+    def is_too_large(self, session: Session, cost_bytes: int) -> bool:
+        """Returns whether what takes so much memory has to wait for a turn in the line for large chunks."""
+        if cost_bytes <= LARGE_DELIVERY_BYTES or self._in_turn is None or self._in_turn[1]:
+            return False
+        if cost_bytes <= self._small_max_bytes:
+            return False
+        return session is self._in_turn[0] and (self.is_nearly_full or bool(self._large.connections))
 
-    def join(self, session: Session) -> None:
-        """Lets the session wait, if it does not."""
-        connection = session.connection
-        self._lines.setdefault(connection, OrderedDict())[session] = None
-        if connection not in self._holding:
-            self._note_without(connection)
+    def has_room_for_live(self, session: Session, cost_bytes: int) -> bool:
+        """Returns whether the session may be given a live chunk that takes so much memory: it cannot wait."""
+        used_bytes = self._share.used_bytes
+        if cost_bytes > self._small_max_bytes or used_bytes < self._most_bytes:
+            return used_bytes < self.most_bytes(session)
+        return used_bytes < self._most_small_bytes and self._is_light(session.connection)
 
-    def _note_without(self, connection: str) -> None:
-        (self._light if connection in self._known_light else self._without)[connection] = None
-
-    def _forget_without(self, connection: str) -> bool:
-        """Returns whether nothing was under way to the connection."""
-        known = connection in self._without or connection in self._light
-        self._without.pop(connection, None)
-        self._light.pop(connection, None)
-        return known
+    def join(self, session: Session, large: bool = False) -> None:
+        """Lets the session wait, if it does not. `large`: for large chunks."""
+        (self._large if large else self._small).join(session)
+        self._put(session.connection)
 
     def leave(self, session: Session) -> None:
         """Forgets a session that has ended."""
-        line = self._lines.get(session.connection)
-        if line is not None:
-            line.pop(session, None)
-            if not line:
-                del self._lines[session.connection]
-                self._forget_without(session.connection)
+        self._small.leave(session)
+        self._large.leave(session)
 
-    def holds(self, session: Session, cost_bytes: int) -> None:
-        """Notes that so much is under way to a session to which nothing was."""
-        self._note_given(session.connection, cost_bytes)
-        self._holding[session.connection] += 1
-        self._forget_without(session.connection)
+    def _is_light(self, connection: str) -> bool:
+        return self._holding[connection] < SMALL_HOLDERS_MAX if connection in self._holding else True
 
-    @property
-    def holding(self) -> int:
-        """Returns the number of connections to which something is under way."""
-        return len(self._holding)
+    def holds(self, session: Session) -> None:
+        """Notes that something is under way to a session to which nothing was."""
+        self._count(session.connection, 1, 0)
 
-    def holds_nothing(self, session: Session) -> None:
-        """Notes that nothing is under way to a session any more."""
-        connection = session.connection
-        self._holding[connection] -= 1
-        if not self._holding[connection]:
-            del self._holding[connection]
-            if connection in self._lines:
-                self._note_without(connection)
+    def holds_large(self, session: Session) -> None:
+        """Notes that something large is under way to a session to which nothing large was."""
+        self._count(session.connection, -1, 1)
 
-    def begin_turn(self) -> Session:
-        """Returns the session whose turn it is, which does not wait any more. There must be one (see `__len__`)."""
+    def holds_nothing(self, session: Session, was_large: bool) -> None:
+        """Notes that nothing is under way to a session any more. `was_large`: something large was, since nothing
+        was."""
+        self._count(session.connection, was_large - 1, -was_large)
+
+    def _count(self, connection: str, small: int, large: int) -> None:
+        for counter, more in ((self._holding, small), (self._holding_large, large)):
+            if more:
+                counter[connection] += more
+                if not counter[connection]:
+                    del counter[connection]
+        self._put(connection)
+
+    def _put(self, connection: str) -> None:
+        """Notes how the connection waits."""
+        holds_large = connection in self._holding_large
+        is_new = not holds_large and connection not in self._holding
+        if self._small.connections:
+            self._small.put(connection, self._is_light(connection), is_new)
+        if self._large.connections:
+            self._large.put(connection, not holds_large, is_new)
+
+    def begin_turn(self) -> tuple[Session, bool]:
+        """Returns the session whose turn it is, which does not wait for it any more, and whether it is a turn for large
+        chunks. There must be one (see `__len__`)."""
         self._turns += 1
-        first = self._light or (self._without if not self.is_full else ())
-        of_all = (self._turns % TURNS_PER_TURN_OF_ALL == 0 and not self.is_nearly_full) or not first
-        connection = next(iter(self._lines if of_all else first))
-        line = self._lines.pop(connection)
-        session, _ = line.popitem(last=False)
-        had_nothing = self._forget_without(connection)
-        if line:
-            self._lines[connection] = line
-            if had_nothing:
-                self._note_without(connection)
-        self._in_turn, self._held_bytes = session, session.under_way_bytes
-        return session
+        others_turn = self._turns % TURNS_PER_TURN_OF_ALL == 0
+        large = bool(self._next_large) and (others_turn or not self._next_small)
+        line, of = (self._large, self._next_large) if large else (self._small, self._next_small)
+        if not others_turn and line.first and of is line.connections:
+            of = line.first
+        self._in_turn = line.take(of), large
+        return self._in_turn
 
     def end_turn(self) -> None:
         """Notes that the session had its turn."""
-        assert self._in_turn is not None
-        connection = self._in_turn.connection
-        was_without = self._forget_without(connection)
-        given_bytes = self._in_turn.under_way_bytes - self._held_bytes
-        if given_bytes:
-            self._note_given(connection, given_bytes)
-        if was_without:
-            self._note_without(connection)
         self._in_turn = None
-
-    def _note_given(self, connection: str, cost_bytes: int) -> None:
-        """Notes whether a connection is light."""
-        if cost_bytes > LIGHT_BYTES:
-            self._known_light.pop(connection, None)
-        elif connection not in self._known_light:
-            self._known_light[connection] = None
-            if len(self._known_light) > LIGHT_CONNECTIONS_MAX:
-                self._known_light.popitem(last=False)

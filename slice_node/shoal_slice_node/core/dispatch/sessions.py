@@ -38,7 +38,7 @@ class Session:
     numbers have left, or are no more. `leases`: of what was given under an ack timeout, or pulled.
 
     Invariants: each name in `by_queue` is that of an attachment, or is in `awaited`, under the same handle; a closed
-    session has nothing in `waiting` and `turned_away`.
+    session has nothing in `waiting`, `turned_away` and `large_away`; a feed is in one of the latter two at most.
     """
 
     __slots__ = (
@@ -54,6 +54,8 @@ class Session:
         "ended_by",
         "ended_handles",
         "is_of_calls",
+        "large_away",
+        "large_bytes",
         "leases",
         "nacks_taken",
         "new_parts",
@@ -89,6 +91,8 @@ class Session:
         """`owner`: the client's producer id, the same over reconnects; b"": it belongs to no client with an id."""
         self.window_bytes = self.room_bytes = window_bytes
         self.under_way_bytes, self._room_line = 0, shares.line
+        self.large_bytes = 0
+        """What of that large chunks take: all that is under way, if it is less than what was since nothing was."""
         self.owed = self.owed_before = 0
         self.owed_max = OWED_PER_SESSION_MAX
         self.is_of_calls = False
@@ -108,6 +112,8 @@ class Session:
         self.pullers: dict[bytes, Attachment] = {}
         self.turned_away: OrderedDict[bytes, Feed] = OrderedDict()
         """Feeds that found no room here: they are served when there is room again."""
+        self.large_away: OrderedDict[bytes, Feed] = OrderedDict()
+        """The same, where a large chunk is next: they wait for a turn in the line for these."""
         self.paused: dict[Attachment, None] = {}
         """Those that are given nothing until the session is seen to read."""
         self.resumed: dict[Attachment, None] = {}
@@ -133,10 +139,10 @@ class Session:
         """Returns whether more may be added now: a session with room of its own may have to wait for its turn."""
         return self.has_room_of_its_own and self._room_line.lets_in(self)
 
-    @property
-    def has_room_for_live(self) -> bool:
-        """Returns whether a live chunk may be added: nothing of it is owed, and it cannot wait for a turn."""
-        return self.under_way_bytes < self.room_bytes and self._room_line.has_room_for_live(self)
+    def has_room_for_live(self, cost_bytes: int) -> bool:
+        """Returns whether a live chunk may be added that takes so much memory: nothing of it is owed, and it cannot
+        wait for a turn."""
+        return self.under_way_bytes < self.room_bytes and self._room_line.has_room_for_live(self, cost_bytes)
 
     @property
     def to_send(self) -> bool:
@@ -169,6 +175,7 @@ class Session:
             self.resumed.pop(attachment, None)
             del self.by_queue[feed.name]
             self.turned_away.pop(feed.queue_id, None)
+            self.large_away.pop(feed.queue_id, None)
             if self.waiting:
                 self.detached.note(handle, attachment, self._newest_parcel)
         return attachment
@@ -220,6 +227,7 @@ class Session:
         self.waiting = {}
         self.leases.clear()
         self.turned_away.clear()
+        self.large_away.clear()
         self.paused.clear()
         self.resumed.clear()
         self.ended_handles.clear()
@@ -237,6 +245,10 @@ class Session:
         """Notes that `cost_bytes` less are under way. Only DispatchShares calls this."""
         self.under_way_bytes -= cost_bytes
         assert self.under_way_bytes >= 0
+
+    def count_large(self, large_bytes: int) -> None:
+        """Notes what large chunks take. Only DispatchShares calls this, which counts them too."""
+        self.large_bytes = large_bytes
 
     def limit_room(self, room_bytes: int) -> None:
         """Sets how much may be under way: at most the session's own window; nothing once it is closed."""
@@ -284,17 +296,36 @@ class Session:
 
     def turn_away(self, feed: Feed) -> None:
         """Notes that the feed found no room here. A session with room of its own waits for its turn."""
-        self.turned_away[feed.queue_id] = feed
+        if feed.queue_id not in self.large_away:
+            self.turned_away[feed.queue_id] = feed
+        self.wait_for_room()
+
+    def turn_away_large(self, feed: Feed) -> None:
+        """Notes that the feed found no room here for a large chunk."""
+        self.turned_away.pop(feed.queue_id, None)
+        self.large_away[feed.queue_id] = feed
+        self.wait_for_room()
+
+    @property
+    def any_turned_away(self) -> bool:
+        return bool(self.turned_away or self.large_away)
+
+    def wait_for_room(self) -> None:
+        """Lets the session wait for its turn, if feeds found no room and it has room of its own."""
         if self.has_room_of_its_own:
-            self._room_line.join(self)
+            if self.turned_away:
+                self._room_line.join(self)
+            if self.large_away:
+                self._room_line.join(self, large=True)
 
     @property
     def _newest_parcel(self) -> int:
         return next(reversed(self.waiting.values())).number if self.waiting else 0
 
-    def next_turned_away(self) -> Feed:
-        """Returns the feed that found no room here first, and forgets that it did."""
-        return self.turned_away.popitem(last=False)[1]
+    def next_turned_away(self, large: bool = False) -> Feed:
+        """Returns the feed that found no room here first, and forgets that it did. `large`: of those with a large chunk
+        next."""
+        return (self.large_away if large else self.turned_away).popitem(last=False)[1]
 
     # What waits for it.
 

@@ -59,8 +59,6 @@ class Item:
     operations: int = 1
     """The operations that applying it may take: as far as known while it waits; looked up anew when it is written, if
     that may have changed."""
-    priced_at: int | None = None
-    """How many done ranges had been made, at most, when these operations were looked up."""
     large_bytes: int = 0
     make: Callable[[Item], bytes | None] | None = None
     """Makes the payload of this item as late as possible: when the record is written. Returns None if nothing is left
@@ -71,6 +69,8 @@ class Item:
     """The bytes that `work` holds until it is done."""
     attaches_before: Callable[[bytes], bool] | None = None
     """Says whether the same session asked before to attach a queue, and that is not done yet; None: it has not."""
+    priced_at: int | None = None
+    """How many done ranges had been made, at most, when `operations` was looked up; None: it was not."""
 
     def rewrite(self, change: wire.Change) -> None:
         """Puts a change, with what the leader decided, in the place of the client's."""
