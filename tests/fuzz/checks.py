@@ -298,14 +298,18 @@ def _ranges(owed: set[int], head: int, stream: Stream) -> int:
 
 def _check_room_line(shares: DispatchShares, everyone: Iterable[Session]) -> None:
     """What the lines know of connections is what their sessions hold."""
-    line, holding, holding_large, large_bytes = shares.line, Counter[str](), Counter[str](), 0
     for session in everyone:
-        assert 0 <= session.large_bytes <= session.under_way_bytes
-        large_bytes += session.large_bytes
+        known = {attachment.feed.queue_id for attachment in session.attachments.values()}
+        small, large = session.turned_away.small.keys(), session.turned_away.large.keys()
+        assert small | large <= known and not small & large, f"session {session.number} waits for a queue it left"
+    line, holding, holding_large, held_large_bytes = shares.line, Counter[str](), Counter[str](), 0
+    for session in everyone:
+        assert 0 <= session.held_large_bytes <= session.under_way_bytes
+        held_large_bytes += session.held_large_bytes
         if session.under_way_bytes:
-            (holding_large if session.large_bytes else holding)[session.connection] += 1
+            (holding_large if session.held_large_bytes else holding)[session.connection] += 1
     assert line._holding == holding and line._holding_large == holding_large
-    assert line.large_bytes == large_bytes + shares.leaving_bytes
+    assert line.held_large_bytes == held_large_bytes + shares.leaving_bytes
     many = {name for name, held in holding.items() if held >= vars(room_line)["SMALL_HOLDERS_MAX"]}
     for one, late in ((line._small, many), (line._large, set(holding_large))):
         assert all(one.connections.values()) and one.first.keys() == one.connections.keys() - late

@@ -32,7 +32,7 @@ def serves_stalled(count: int) -> float:
     session = Session(1, 1 << 30)
     for number in range(count):
         session.turn_away(cast(Feed, SimpleNamespace(queue_id=b"%d" % number)))
-    return spent(lambda: [session.next_turned_away() for _ in range(count)], lambda: not session.turned_away)
+    return spent(lambda: [session.turned_away.next(False) for _ in range(count)], lambda: not session.turned_away)
 
 
 def counts_consumed(count: int) -> float:

@@ -118,7 +118,7 @@ def test_all_get_small_and_large_ones_in_the_end() -> None:
         got[ready[0]] += took(core, ready[0])
     assert all(sizes == list(map(len, bodies)) for sizes in got.values()), "in their order"
     shares = core.dispatcher.shares
-    assert not shares.deliveries.used_bytes and not shares.line.large_bytes and not shares.line.is_crowded
+    assert not shares.deliveries.used_bytes and not shares.line.held_large_bytes and not shares.line.is_crowded
 
 
 def test_a_queue_with_a_large_chunk_holds_up_no_other_queue_of_its_session() -> None:
@@ -127,7 +127,7 @@ def test_a_queue_with_a_large_chunk_holds_up_no_other_queue_of_its_session() -> 
     core.change(declare("two"), bind("two", "two"), publish("two", b"x"))
     core.attach(session, "two", 2)
     core.pump()
-    assert took(core, session) == [1] and list(session.large_away) and not session.turned_away
+    assert took(core, session) == [1] and session.turned_away.large and not session.turned_away.small
 
 
 def test_small_ones_leave_large_ones_some_of_the_share() -> None:

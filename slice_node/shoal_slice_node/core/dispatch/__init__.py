@@ -19,7 +19,8 @@ What is kept:
     new_part         what a session is told of a part that one of its queues has here
     attachment       how a session consumes a queue: its window, and what it has out
     marks            what queues were given before they were forgotten
-    shares           what all this takes of the process's memory; room_line: sessions that wait for some of it
+    shares           what all this takes of the process's memory; room_line: sessions that wait for some of it, and
+                     turned_away: the feeds for which they do
 Beginning and ending:
     attaching        attaches and detaches; asked_attaches and attach_room look before anything changes
     returning        takes back what those that left have out; bringing_back does it for one stream, leaving knows of it

@@ -171,7 +171,7 @@ class AcksInFlight:
             registry.end_pull(attachment)
         if feed.lagging:
             registry.wake(feed)
-        if attachment.session.any_turned_away:
+        if attachment.session.turned_away:
             registry.has_room_again(attachment.session)
         return acked, 1 + looked_at // DONE_RANGES_PER_COST
 

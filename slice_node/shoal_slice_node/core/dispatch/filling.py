@@ -356,7 +356,7 @@ class _Filling:
             return True
         self._budget.spend(part)
         self._stream.feed.leave_line(attachment)
-        session.turn_away_large(self._stream.feed)
+        session.turn_away(self._stream.feed, large=True)
         return False
 
     def _give_to(self, attachment: Attachment, part: ChunkPart) -> None:

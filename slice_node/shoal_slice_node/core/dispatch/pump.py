@@ -114,11 +114,11 @@ class Pump:
         registry = self._registry
         line, budget = registry.shares.line, Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)
         session, large = line.begin_turn()
-        away = session.large_away if large else session.turned_away
+        away = session.turned_away.of(large)
         for _ in range(PUMP_TURN_BINDINGS):
             if budget.spent or not (away and session.has_room):
                 break
-            feed = session.next_turned_away(large)
+            feed = session.turned_away.next(large)
             attachment = feed.attachments.get(session.number)
             if attachment is not None and attachment.window_open:
                 feed.line_up(attachment)

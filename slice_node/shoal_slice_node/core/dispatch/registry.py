@@ -368,13 +368,13 @@ class Registry:
     def let_go(self, session: Session, cost_bytes: int) -> None:
         """Notes that the session holds less: feeds that found it full may have room again."""
         self.shares.let_go(session, cost_bytes)
-        if session.any_turned_away:
+        if session.turned_away:
             self.has_room_again(session)
 
     def has_room_again(self, session: Session) -> None:
         """Notes a session that has room again, or waits for its turn. Must be called whenever a session holds or owes
         less, or may hold or owe more."""
-        if session.any_turned_away and session.has_room_of_its_own:
+        if session.turned_away and session.has_room_of_its_own:
             if session.has_room:
                 self.roomy[session] = None
             else:
@@ -382,9 +382,9 @@ class Registry:
 
     def serve_turned_away(self, session: Session, feeds_max: int) -> None:
         """Lines up the session's attachment again in some of the feeds that found the session full."""
-        large = len(session.large_away)
-        for number in range(min(feeds_max, large + len(session.turned_away))):
-            feed = session.next_turned_away(number < large)
+        away = session.turned_away
+        for _ in range(min(feeds_max, len(away))):
+            feed = away.next(large=bool(away.large))
             attachment = feed.attachments.get(session.number)
             if attachment is not None and attachment.window_open:
                 feed.line_up(attachment)

@@ -86,10 +86,10 @@ class _Line:
 
 
 class RoomLine:
-    """Keeps the lines for a share. `large_bytes`: what of the share large chunks take, about (Session.large_bytes), and
-    what sessions that ended leave to their transports."""
+    """Keeps the lines for a share. `held_large_bytes`: what large chunks take of it, about, and what transports keep of
+    ended sessions."""
 
-    __slots__ = ("_holding", "_holding_large", "_in_turn", "_large", "_share", "_small", "_turns", "large_bytes")
+    __slots__ = ("_holding", "_holding_large", "_in_turn", "_large", "_share", "_small", "_turns", "held_large_bytes")
 
     def __init__(self, share: Share) -> None:
         self._share = share
@@ -101,7 +101,7 @@ class RoomLine:
         self._turns = 0
         self._in_turn: tuple[Session, bool] | None = None
         """The session whose turn it is, and whether it is one for large chunks."""
-        self.large_bytes = 0
+        self.held_large_bytes = 0
 
     def __len__(self) -> int:
         """Returns how many connections may have their turn now."""
@@ -134,7 +134,7 @@ class RoomLine:
     def _most_small_bytes(self) -> int:
         """Returns how much of the share may be used while small chunks are given: they leave large ones some of it."""
         limit_bytes = self._share.limit_bytes
-        most_bytes = max(self._most_bytes, self.large_bytes + limit_bytes // 2)
+        most_bytes = max(self._most_bytes, self.held_large_bytes + limit_bytes // 2)
         return min(most_bytes, limit_bytes + limit_bytes // SMALL_BEYOND_PARTS)
 
     @property
@@ -190,6 +190,12 @@ class RoomLine:
             return used_bytes < self.most_bytes(session)
         return used_bytes < self._most_small_bytes and self._is_light(session.connection)
 
+    def wait(self, session: Session) -> None:
+        """Lets a session wait in the lines in which feeds that it turned away do."""
+        for large in (False, True):
+            if session.turned_away.of(large):
+                self.join(session, large)
+
     def join(self, session: Session, large: bool = False) -> None:
         """Lets the session wait, if it does not. `large`: for large chunks."""
         (self._large if large else self._small).join(session)
@@ -215,6 +221,10 @@ class RoomLine:
         """Notes that nothing is under way to a session any more. `was_large`: something large was, since nothing
         was."""
         self._count(session.connection, was_large - 1, -was_large)
+
+    def count_large(self, more_bytes: int) -> None:
+        """Notes that large chunks take so much more, or less if it is negative."""
+        self.held_large_bytes += more_bytes
 
     def _count(self, connection: str, small: int, large: int) -> None:
         for counter, more in ((self._holding, small), (self._holding_large, large)):

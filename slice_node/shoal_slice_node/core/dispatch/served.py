@@ -66,7 +66,7 @@ def _out_of_line(dispatcher: Dispatcher, feed: Feed) -> Iterator[Silent]:
             continue
         if attachment.lined or not attachment.window_open or session.closed:
             continue
-        if feed.queue_id not in session.turned_away and feed.queue_id not in session.large_away:
+        if feed.queue_id not in session.turned_away:
             yield Silent(feed, None, f"session {session.number} is neither in line nor asked when it has room")
         elif session in roomy or session in dispatcher.shares.line:
             continue

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from shoal_slice_node.core.dispatch.not_sent import Found, NotSent
 from shoal_slice_node.core.dispatch.parcels import Parcel, Slot, Taken
 from shoal_slice_node.core.dispatch.resets import Resets
 from shoal_slice_node.core.dispatch.shares import DispatchShares
+from shoal_slice_node.core.dispatch.turned_away import TurnedAway
 from shoal_slice_node.core.limits import DETACHED_LOOKS_PER_STEP, DETACHED_NOTED_MAX, OWED_OVER, OWED_PER_SESSION_MAX
 
 if TYPE_CHECKING:
@@ -30,15 +30,16 @@ class Session:
     """Keeps what one session consumes, and what waits for it.
 
     `under_way_bytes`: memory of what waits here or at the transport. When it reaches `room_bytes`, nothing more is
-    added: the session lags. `room_bytes` is `window_bytes`, or less while the process is short of memory (shares.py),
-    and -1 once the session is closed. Where sessions wait for room it is given something in its turn (room_line.py).
-    `owed`: the number of stretches of offsets that the session has and has not acked (streams.Out), over all queues.
-    When it reaches `owed_max`, the session lags. `owed_before`: what it owed when it came to `owed_max`, which may sink
-    as others come; 0: it is below. `sent_to`: the number of the last parcel that the transport took; all with lower
-    numbers have left, or are no more. `leases`: of what was given under an ack timeout, or pulled.
+    added: the session lags. `held_large_bytes`: what large chunks take of it; all of it, if it is less than they took.
+    `room_bytes` is `window_bytes`, or less while the process is short of memory (shares.py), and -1 once it is closed.
+    Where sessions wait for room it is given something in its turn (room_line.py). `owed`: the number of stretches of
+    offsets that it has and has not acked (streams.Out), over all queues; at `owed_max` it lags. `owed_before`: what it
+    owed when it came to `owed_max`, which may sink as others come; 0: it is below. `sent_to`: the number of the last
+    parcel that the transport took; all with lower numbers have left, or are no more. `leases`: of what was given under
+    an ack timeout, or pulled.
 
     Invariants: each name in `by_queue` is that of an attachment, or is in `awaited`, under the same handle; a closed
-    session has nothing in `waiting`, `turned_away` and `large_away`; a feed is in one of the latter two at most.
+    session has nothing in `waiting` and `turned_away`.
     """
 
     __slots__ = (
@@ -53,9 +54,8 @@ class Session:
         "detached",
         "ended_by",
         "ended_handles",
+        "held_large_bytes",
         "is_of_calls",
-        "large_away",
-        "large_bytes",
         "leases",
         "nacks_taken",
         "new_parts",
@@ -90,9 +90,7 @@ class Session:
         self.number, self.owner, self.connection = number, owner, connection
         """`owner`: the client's producer id, the same over reconnects; b"": it belongs to no client with an id."""
         self.window_bytes = self.room_bytes = window_bytes
-        self.under_way_bytes, self._room_line = 0, shares.line
-        self.large_bytes = 0
-        """What of that large chunks take: all that is under way, if it is less than what was since nothing was."""
+        self.under_way_bytes, self.held_large_bytes, self._room_line = 0, 0, shares.line
         self.owed = self.owed_before = 0
         self.owed_max = OWED_PER_SESSION_MAX
         self.is_of_calls = False
@@ -110,10 +108,8 @@ class Session:
         self.awaited: dict[int, bytes] = {}
         """Handles of queues that have no part here yet."""
         self.pullers: dict[bytes, Attachment] = {}
-        self.turned_away: OrderedDict[bytes, Feed] = OrderedDict()
+        self.turned_away = TurnedAway()
         """Feeds that found no room here: they are served when there is room again."""
-        self.large_away: OrderedDict[bytes, Feed] = OrderedDict()
-        """The same, where a large chunk is next: they wait for a turn in the line for these."""
         self.paused: dict[Attachment, None] = {}
         """Those that are given nothing until the session is seen to read."""
         self.resumed: dict[Attachment, None] = {}
@@ -140,8 +136,7 @@ class Session:
         return self.has_room_of_its_own and self._room_line.lets_in(self)
 
     def has_room_for_live(self, cost_bytes: int) -> bool:
-        """Returns whether a live chunk may be added that takes so much memory: nothing of it is owed, and it cannot
-        wait for a turn."""
+        """Returns whether a live chunk may be added: nothing of it is owed, and it cannot wait for a turn."""
         return self.under_way_bytes < self.room_bytes and self._room_line.has_room_for_live(self, cost_bytes)
 
     @property
@@ -160,9 +155,9 @@ class Session:
 
     def add(self, attachment: Attachment) -> None:
         """Notes what was attached, under its handle, which is not in use."""
-        assert attachment.handle is not None
-        self.attachments[attachment.handle] = attachment
-        self.by_queue[attachment.feed.name] = attachment.handle
+        handle = attachment.handle
+        assert handle is not None
+        self.attachments[handle], self.by_queue[attachment.feed.name] = attachment, handle
 
     def remove(self, handle: int) -> Attachment | None:
         """Forgets the attachment with this handle, and returns it. Nothing that waits here may name the handle when it
@@ -174,8 +169,7 @@ class Session:
             self.paused.pop(attachment, None)
             self.resumed.pop(attachment, None)
             del self.by_queue[feed.name]
-            self.turned_away.pop(feed.queue_id, None)
-            self.large_away.pop(feed.queue_id, None)
+            self.turned_away.forget(feed.queue_id)
             if self.waiting:
                 self.detached.note(handle, attachment, self._newest_parcel)
         return attachment
@@ -198,15 +192,14 @@ class Session:
 
     def remove_puller(self, attachment: Attachment) -> bool:
         """Forgets it. Returns False if it was forgotten before."""
-        if self.pullers.get(attachment.feed.queue_id) is not attachment:
-            return False
-        del self.pullers[attachment.feed.queue_id]
-        return True
+        known = self.pullers.get(attachment.feed.queue_id) is attachment
+        if known:
+            del self.pullers[attachment.feed.queue_id]
+        return known
 
     def tell_new_part(self, handle: int) -> None:
         """Notes that the client is to be told of the part that an attached queue has here now."""
-        attachment = self.attachments.get(handle)
-        if attachment is not None:
+        if (attachment := self.attachments.get(handle)) is not None:
             self.new_parts[handle] = part_of(attachment)
 
     def take_new_parts(self, count_max: int) -> dict[int, NewPart]:
@@ -227,7 +220,6 @@ class Session:
         self.waiting = {}
         self.leases.clear()
         self.turned_away.clear()
-        self.large_away.clear()
         self.paused.clear()
         self.resumed.clear()
         self.ended_handles.clear()
@@ -246,9 +238,9 @@ class Session:
         self.under_way_bytes -= cost_bytes
         assert self.under_way_bytes >= 0
 
-    def count_large(self, large_bytes: int) -> None:
+    def count_large(self, held_large_bytes: int) -> None:
         """Notes what large chunks take. Only DispatchShares calls this, which counts them too."""
-        self.large_bytes = large_bytes
+        self.held_large_bytes = held_large_bytes
 
     def limit_room(self, room_bytes: int) -> None:
         """Sets how much may be under way: at most the session's own window; nothing once it is closed."""
@@ -270,8 +262,7 @@ class Session:
 
     @property
     def owes_too_much(self) -> bool:
-        """Returns whether it owes much more than it was given: its acks leave gaps, and each makes two stretches of
-        one."""
+        """Returns whether it owes much more than it was given: its acks leave gaps."""
         return self.owed > OWED_OVER * max(self.owed_max, self.owed_before)
 
     def share_among_calls(self, owed_max: int) -> None:
@@ -294,38 +285,19 @@ class Session:
         attachment.pause(False)
         return attachment
 
-    def turn_away(self, feed: Feed) -> None:
-        """Notes that the feed found no room here. A session with room of its own waits for its turn."""
-        if feed.queue_id not in self.large_away:
-            self.turned_away[feed.queue_id] = feed
+    def turn_away(self, feed: Feed, large: bool = False) -> None:
+        """Notes that the feed found no room here; `large`: for a large chunk."""
+        self.turned_away.add(feed, large)
         self.wait_for_room()
-
-    def turn_away_large(self, feed: Feed) -> None:
-        """Notes that the feed found no room here for a large chunk."""
-        self.turned_away.pop(feed.queue_id, None)
-        self.large_away[feed.queue_id] = feed
-        self.wait_for_room()
-
-    @property
-    def any_turned_away(self) -> bool:
-        return bool(self.turned_away or self.large_away)
 
     def wait_for_room(self) -> None:
         """Lets the session wait for its turn, if feeds found no room and it has room of its own."""
         if self.has_room_of_its_own:
-            if self.turned_away:
-                self._room_line.join(self)
-            if self.large_away:
-                self._room_line.join(self, large=True)
+            self._room_line.wait(self)
 
     @property
     def _newest_parcel(self) -> int:
         return next(reversed(self.waiting.values())).number if self.waiting else 0
-
-    def next_turned_away(self, large: bool = False) -> Feed:
-        """Returns the feed that found no room here first, and forgets that it did. `large`: of those with a large chunk
-        next."""
-        return (self.large_away if large else self.turned_away).popitem(last=False)[1]
 
     # What waits for it.
 

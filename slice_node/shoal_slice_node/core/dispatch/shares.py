@@ -124,22 +124,22 @@ class DispatchShares:
         """Notes that the session holds a chunk more, which takes so much."""
         self.hold(session, cost_bytes)
         if cost_bytes > LARGE_DELIVERY_BYTES:
-            if not session.large_bytes:
+            if not session.held_large_bytes:
                 self.line.holds_large(session)
-            session.count_large(session.large_bytes + cost_bytes)
-            self.line.large_bytes += cost_bytes
+            session.count_large(session.held_large_bytes + cost_bytes)
+            self.line.count_large(cost_bytes)
 
     def let_go(self, session: Session, cost_bytes: int) -> None:
         """Notes that the session holds `cost_bytes` less."""
         session.let_go(cost_bytes)
         self.deliveries.let_go(cost_bytes)
-        large_bytes = session.large_bytes
-        if large_bytes > session.under_way_bytes:
+        held_large_bytes = session.held_large_bytes
+        if held_large_bytes > session.under_way_bytes:
             session.count_large(session.under_way_bytes)
-            self.line.large_bytes -= large_bytes - session.under_way_bytes
+            self.line.count_large(session.under_way_bytes - held_large_bytes)
         if cost_bytes and not session.under_way_bytes:
             self.holding -= 1
-            self.line.holds_nothing(session, large_bytes > 0)
+            self.line.holds_nothing(session, held_large_bytes > 0)
         share = self.deliveries
         if 2 * share.used_bytes > share.limit_bytes or session.room_bytes != session.window_bytes:
             self._narrow(session)
@@ -147,13 +147,13 @@ class DispatchShares:
     def hold_written(self, size_bytes: int) -> None:
         """Notes what the transport of a session that ended still holds: gRPC keeps it until the call is over."""
         self.leaving_bytes += size_bytes
-        self.line.large_bytes += size_bytes
+        self.line.count_large(size_bytes)
         self.deliveries.hold(size_bytes)
 
     def let_go_written(self, size_bytes: int) -> None:
         """Notes that the transport has let it go."""
         self.leaving_bytes -= size_bytes
-        self.line.large_bytes -= size_bytes
+        self.line.count_large(-size_bytes)
         self.deliveries.let_go(size_bytes)
 
     def _narrow(self, session: Session) -> None:
