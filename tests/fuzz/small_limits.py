@@ -44,6 +44,8 @@ SMALL: dict[str, tuple[int, ...]] = {
     "KEYS_WALKED_PER_TURN": (1,),
     "ADVANCED_NOTED_MAX": (0, 1, 2),
     "FULL_NOTED_MAX": (0, 1),
+    "FULL_LOOKED_AT_MAX": (0, 1),
+    "FULL_LOOKED_AT_MEMBERS_MAX": (0, 1),
     "LINED_MAX": (1,),
     "PRODUCERS_PER_TURN": (1,),
     "PRODUCER_COST_MAX": (1,),

@@ -13,8 +13,15 @@ from shoal_slice_node.core.apply.records import Kind
 from shoal_slice_node.core.background import key_walk, scan_lines, trimmer
 from shoal_slice_node.core.background.scan_lines import ScanLines
 from shoal_slice_node.core.background.trimmer import Trimmer
-from shoal_slice_node.core.limits import ADVANCED_NOTED_MAX, FULL_NOTED_MAX, KEYS_WALKED_PER_TURN, TRIM_DELAY_MS
+from shoal_slice_node.core.limits import (
+    ADVANCED_NOTED_MAX,
+    FULL_LOOKED_AT_MEMBERS_MAX,
+    FULL_NOTED_MAX,
+    KEYS_WALKED_PER_TURN,
+    TRIM_DELAY_MS,
+)
 from shoal_slice_node.core.node.commit import NODE, Item
+from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.tables.delta import Delta
 
 from .core_driver import CoreDriver, bind, configure, declare, publish, purge, unbind
@@ -168,6 +175,65 @@ def test_a_full_key_is_noted_though_many_others_are() -> None:
     assert core.change(publish("jobs", b"y")).steps[0].refusals
     core.trim()
     assert not core.change(publish("jobs", b"y")).steps[0].refusals
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("bindings", [1, FULL_LOOKED_AT_MEMBERS_MAX])
+def test_keys_that_are_really_full_take_no_place_of_one_that_is_not_any_more(bindings: int) -> None:
+    """A key whose consumer acked at once refused its publishers for 16 s, beside others with 60,000 full keys."""
+    core = CheckpointDriver()
+    full = [f"full{number}" for number in range(20)]
+    core.change(*(configure(key, KeyOptions(capacity_messages=1)) for key in (*full, "jobs")))
+    for number in range(bindings):
+        with_messages(core, full if number == 0 else [], f"f{number}")
+        core.change(declare(f"q{number}"), bind(f"q{number}", "jobs"))
+    core.settle()
+    for _ in range(3):
+        assert not core.change(publish("jobs", b"y")).steps[0].refusals
+        core.change(purge(*(f"q{number}" for number in range(bindings))))
+        for key in full:
+            assert core.change(publish(key, b"y")).steps[0].refusals
+        core.trimmer._advances.clear()  # As if it had been passed over.
+        core.trimmer._touched.clear()
+        core.trimmer.advanced(ids_of(range(3)), core.now_ms)
+        assert core.change(publish("jobs", b"y")).steps[0].refusals
+        assert not core.trimmer._full
+        core.now_ms += 20
+        core.node.tick(core.now_ms, core.wall_ms)
+        core.commit()
+
+
+@pytest.mark.usefixtures("few")
+def test_a_full_key_with_many_bindings_takes_no_place_while_its_lowest_binding_keeps_what_it_has() -> None:
+    core = CheckpointDriver()
+    core.change(configure("room", KeyOptions(capacity_messages=1)))
+    for number in range(20):
+        core.change(declare(f"m{number}"), bind(f"m{number}", "room"))
+    core.change(publish("room", b"x"))
+    core.change(purge(*(f"m{number}" for number in range(19))))
+    assert core.change(publish("room", b"y")).steps[0].refusals
+    core.trim()
+    for _ in range(2):
+        assert core.change(publish("room", b"y")).steps[0].refusals
+        assert not core.trimmer._full
+    core.change(purge("m19"))
+    assert core.change(publish("room", b"y")).steps[0].refusals
+    core.trim()
+    assert not core.change(publish("room", b"y")).steps[0].refusals
+
+
+def test_what_is_found_of_full_keys_is_bounded_and_given_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trimmer, "FULL_NOTED_MAX", 10)
+    monkeypatch.setattr(trimmer, "SCAN_MEMBERS_PER_TURN", 4)
+    core = CheckpointDriver()
+    keys = [f"k{number}" for number in range(30)]
+    core.change(*(configure(key, KeyOptions(capacity_messages=1)) for key in keys))
+    with_messages(core, keys)
+    core.change(purge("q"))
+    found = Trimmer(core.state)
+    found.full([row[ID] for _, row in core.tables.key.scan()], 1_000)
+    assert len(found._found) == 10 and found.pending
+    assert [len(found.turn(1_000)) for _ in range(3)] == [4, 4, 2]
 
 
 def test_full_keys_are_bounded() -> None:

@@ -237,6 +237,13 @@ FULL_NOTED_MAX: Final = 10_000
 """Keys that had no room for a publish, noted beyond ADVANCED_NOTED_MAX: they wait behind no others. A further one is
 noted when something is published again."""
 
+FULL_LOOKED_AT_MAX: Final = 32
+"""Keys that had no room for publishes of one record and are looked at at once, for what may be trimmed of them: each
+about 10 us. Else those that are really full, and are published to again and again, would have all of these places."""
+
+FULL_LOOKED_AT_MEMBERS_MAX: Final = 8
+"""The most bindings of a key that is looked at so."""
+
 LINED_MAX: Final = 2_500
 """Keys of one size that wait in line for this search, where they have 8 bindings and more: in ten lines half of
 ADVANCED_NOTED_MAX. The walk finds the others. So they hold up no keys of few bindings, however many there are."""

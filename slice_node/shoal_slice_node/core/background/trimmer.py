@@ -24,6 +24,8 @@ from shoal_slice_node.core.background.scan_lines import CursorScan, ScanLines
 from shoal_slice_node.core.limits import (
     ADVANCED_NOTED_MANY,
     ADVANCED_NOTED_MAX,
+    FULL_LOOKED_AT_MAX,
+    FULL_LOOKED_AT_MEMBERS_MAX,
     FULL_NOTED_MAX,
     HISTORY_ROWS_PER_LOOK,
     KEYS_WALKED_PER_TURN,
@@ -54,6 +56,8 @@ class Trimmer:
         """Those with advances that were not yet compared with their number of bindings."""
         self._full: OrderedDict[bytes, None] = OrderedDict()
         """Keys that had no room for a publish since the last turn, or that it did not come to."""
+        self._found: OrderedDict[bytes, Trim] = OrderedDict()
+        """What may be trimmed of full keys that were looked at."""
         self._lines = ScanLines()
         self._lowest: OrderedDict[bytes, tuple[bytes, bool]] = OrderedDict()
         """The binding that was lowest at a key's last scan: (queue id, whether it had ended). In the order of the
@@ -75,11 +79,29 @@ class Trimmer:
         self._note(key_ids, now_ms, ADVANCED_NOTED_MAX + 2 * KEYS_WALKED_PER_TURN)
 
     def full(self, key_ids: Sequence[bytes], now_ms: int) -> None:
-        """Notes keys that had no room for a publish: what is consumed of them is to go soon."""
+        """Notes keys that had no room for a publish: what is consumed of them is to go soon. A few with few bindings
+        are looked at at once: of those that are really full nothing is noted, however many they are."""
+        some = list(dict.fromkeys(key_ids))
+        later = [key_id for key_id in some[:FULL_LOOKED_AT_MAX] if not self._look_at_full(key_id)]
+        later += some[FULL_LOOKED_AT_MAX:]
         if len(self._full) < FULL_NOTED_MAX:
-            self._full.update(dict.fromkeys(key_ids))
+            self._full.update(dict.fromkeys(later))
         # A leader that began lately may not know what was acked before.
-        self._note(key_ids, now_ms, ADVANCED_NOTED_MAX + FULL_NOTED_MAX)
+        self._note(later, now_ms, ADVANCED_NOTED_MAX + FULL_NOTED_MAX)
+
+    def _look_at_full(self, key_id: bytes) -> bool:
+        """Finds what may be trimmed of a full key with few bindings, and notes it. Returns False if it has more, and
+        may be full no more."""
+        if self._members(key_id) > FULL_LOOKED_AT_MEMBERS_MAX:
+            found = self._state.key_by_id(key_id)
+            return found is None or self._is_held(found[1])
+        scan, _cost = self._start(key_id)
+        trims: list[Trim] = []
+        while scan is not None:
+            scan, _cost = self._step(key_id, scan, trims, FULL_LOOKED_AT_MEMBERS_MAX + 1)
+        if trims and len(self._found) < FULL_NOTED_MAX:
+            self._found[key_id] = trims[0]
+        return True
 
     def _note(self, key_ids: Iterable[bytes], now_ms: int, noted_max: int) -> None:
         advances, touched, waiting = self._advances, self._touched, self._lines.waiting
@@ -116,15 +138,15 @@ class Trimmer:
 
     @property
     def pending(self) -> bool:
-        return bool(self._advances or self._lines)
+        return bool(self._advances or self._lines or self._found)
 
     def turn(self, now_ms: int) -> list[Trim]:
         """Returns the trims found by reading about SCAN_MEMBERS_PER_TURN rows, or twice as many while many keys are
-        noted. Keys take turns, see ScanLines."""
+        noted; and as many that were found of full keys. Keys take turns, see ScanLines."""
         many = len(self._advances) + len(self._lines) > ADVANCED_NOTED_MANY
         self._line_up(now_ms, SCANS_LINED_PER_TURN * (1 + many))
         budget = SCAN_MEMBERS_PER_TURN * (1 + many)
-        trims: list[Trim] = []
+        trims = [self._found.popitem(last=False)[1] for _ in range(min(len(self._found), budget))]
         while budget > 0 and (line := self._lines.next_line()) is not None:
             left = min(budget, SCAN_MEMBERS_PER_STEP)
             budget -= left
