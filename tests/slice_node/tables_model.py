@@ -139,6 +139,8 @@ class TablesDriver:
         want = [item for item in want if item[0].startswith(prefix)]
         limit = self.random.choice((1, 3, 1000))
         assert list(islice(rows.scan(prefix, start), limit)) == want[:limit]
+        below = [key for key, _ in islice(rows.scan_below(prefix, start), limit)]
+        assert rows.keys_below(prefix, start, limit) == below
 
     def _read_group(self) -> None:
         name = self.random.choice(GROUP_TABLES)

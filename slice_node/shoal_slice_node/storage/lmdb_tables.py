@@ -49,6 +49,19 @@ class LmdbRows:
         """Reads from the snapshot of `transaction` from now on. `get` is then a new function."""
         self._transaction = transaction
         self.get = transaction.get
+        self._cursor: Any = None
+
+    def keys(self, prefix: bytes, start: bytes, count: int) -> list[bytes]:
+        """Returns keys by one cursor, which is made at the first call: a cursor ends with its snapshot."""
+        if self._cursor is None:
+            self._cursor = self._transaction.cursor()
+        cursor = self._cursor
+        found: list[bytes] = []
+        more = count > 0 and cursor.set_range(max(prefix, start))
+        while more and (key := cursor.key()).startswith(prefix):
+            found.append(key)
+            more = len(found) < count and cursor.next()
+        return found
 
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         cursor = self._transaction.cursor()

@@ -59,6 +59,7 @@ class _WalkedRows:
         self.get = rows.get
         self.unfit_key_error = rows.unfit_key_error
         self.entries = rows.entries
+        self.keys = rows.keys
 
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         return self._walked.count(self._rows.scan(prefix, start))

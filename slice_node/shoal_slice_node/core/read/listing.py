@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Generator, Sequence
-from itertools import islice
 from typing import NamedTuple, TypeVar
 
 from shoal_contract.errors import Malformed
@@ -83,7 +82,7 @@ def _list_names(
     width, listed = len(ranges[0]) if ranges else 0, frozenset(ranges)
     changed, to = yield from _changed_names(rows, listed, prefix, after, limit + 1)
     sources = [_Source(changed, None)] if changed else []
-    batch = max(2, 2 * limit // max(1, len(ranges)))
+    batch = max(1, 2 * limit // max(1, len(ranges)))
     cost = 0
     for range_prefix in ranges:
         names = _names_below(rows, range_prefix, prefix, after, batch)
@@ -145,7 +144,7 @@ def _changed_names(
 def _names_below(rows: Rows, range_prefix: bytes, prefix: bytes, after: bytes, count: int) -> list[bytes]:
     start = range_prefix + (after + b"\x00" if after else b"")
     width = len(range_prefix)
-    return [key[width:] for key, _ in islice(rows.scan_below(range_prefix + prefix, start), count)]
+    return [key[width:] for key in rows.keys_below(range_prefix + prefix, start, count)]
 
 
 def list_members(state: State, key: bytes, after: bytes, limit: int) -> Page[bytes]:

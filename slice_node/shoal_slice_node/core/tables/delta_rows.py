@@ -28,6 +28,10 @@ class BaseRows(Protocol):
 
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]: ...
 
+    def keys(self, prefix: bytes, start: bytes, count: int) -> list[bytes]:
+        """Returns the first `count` keys that `scan` would yield."""
+        ...
+
     def scan_beside(
         self, covered: Container[bytes], prefix: bytes, start: bytes
     ) -> Iterator[tuple[bytes, bytes | None]]:
@@ -226,6 +230,9 @@ class DeltaRows:
 
     def scan_below(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         return self._base.scan(prefix, max(start, prefix))
+
+    def keys_below(self, prefix: bytes, start: bytes, count: int) -> list[bytes]:
+        return self._base.keys(prefix, max(start, prefix), count)
 
     def _has(self, layer: _Layer, prefix: bytes) -> bool:
         """Returns whether the layer may have keys of this prefix."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Container, Iterator
+from itertools import islice
 
 from shoal_slice_node.core.limits import LOG_HEAD_BYTES_MIN, ROW_KEY_BYTES_MAX
 from shoal_slice_node.core.tables.tables import Groups, Logs, Rows
@@ -61,6 +62,12 @@ class MemoryRows:
 
     def scan_below(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         return self.scan(prefix, start)
+
+    def keys(self, prefix: bytes, start: bytes, count: int) -> list[bytes]:
+        return [key for key, _ in islice(self.scan(prefix, start), count)]
+
+    def keys_below(self, prefix: bytes, start: bytes, count: int) -> list[bytes]:
+        return self.keys(prefix, start, count)
 
 
 class MemoryGroups:

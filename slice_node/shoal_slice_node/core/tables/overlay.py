@@ -6,6 +6,7 @@ Belongs here: the tables as the base of a delta. Not here: the delta (delta.py),
 from __future__ import annotations
 
 from collections.abc import Container, Iterator
+from itertools import islice
 
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.delta_groups import BaseGroups
@@ -27,6 +28,9 @@ class _RowsBelow:
 
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         return self._rows.scan(prefix, start)
+
+    def keys(self, prefix: bytes, start: bytes, count: int) -> list[bytes]:
+        return [key for key, _ in islice(self._rows.scan(prefix, start), count)]
 
     def scan_beside(
         self, covered: Container[bytes], prefix: bytes, start: bytes

@@ -41,6 +41,11 @@ class Rows(Protocol):
     def scan_below(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Scans as `scan` does, but only the checkpoint: a short scan costs the same whatever has changed since."""
 
+    def keys_below(self, prefix: bytes, start: bytes, count: int) -> list[bytes]:
+        """Returns the first `count` keys that `scan_below` would yield, for a third of what a scan of a few rows
+        costs."""
+        ...
+
 
 class Groups(Protocol):
     """Maps a group id to a set of member ids (8 bytes each)."""
