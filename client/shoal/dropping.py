@@ -18,7 +18,7 @@ from typing import Any
 
 from shoal.core.known_queues import KnownQueues, same_life
 from shoal.core.merging import consumed
-from shoal.core.refusals import in_use, no_such_queue, not_empty
+from shoal.core.refusals import in_use, no_queue_to_end, not_empty
 from shoal.core.requests import Conditions, DropRequest, DropsRequest, drops_at_once
 from shoal.homes import Homes
 from shoal.leftovers import Leftovers, Place, may_be_left, pieces
@@ -62,7 +62,7 @@ class Dropping:
             if error is not None:
                 failed[queue] = error
             elif queue in at_homes and all(isinstance(answer, NoSuchQueue) for answer in answers.values()):
-                failed[queue] = no_such_queue(queue)
+                failed[queue] = no_queue_to_end(queue)
             else:
                 failed.pop(queue, None)
         return failed

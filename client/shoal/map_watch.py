@@ -90,7 +90,9 @@ class MapWatch:
         except TimeoutError:
             where = ", ".join(self.redirectors)
             problem = self._problem or f"{where}: no answer yet"
-            raise Unavailable(f"no map from {where} within {deadline_s} s: {problem}", subject=where) from None
+            raise Unavailable(
+                f"no cluster answers at {where} within {deadline_s} s: {problem}", subject=where
+            ) from None
 
     async def change(self, wait_s: float) -> None:
         """Waits until the map changes, at most `wait_s` seconds."""
@@ -146,7 +148,11 @@ class MapWatch:
         self._telling.away("", self, self._problem)
         if self._told != self._problem:
             self._told = self._problem
-            _log.log(logging.INFO if self._current else logging.WARNING, "no map; trying again: %s", self._problem)
+            _log.log(
+                logging.INFO if self._current else logging.WARNING,
+                "the cluster does not answer; trying again: %s",
+                self._problem,
+            )
 
     async def _follow(self, redirector: str, backoff: Backoff, patience_s: float | None) -> None:
         """Reads one redirector's stream until it ends. Raises ShoalError, also if nothing comes at first for so long;

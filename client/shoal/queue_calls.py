@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from shoal.core.known_queues import KnownQueues, Life
 from shoal.core.merging import merge_descriptions
-from shoal.core.refusals import no_such_queue
+from shoal.core.refusals import no_queue_to_end
 from shoal.core.requests import DeclareRequest, PurgeRequest
 from shoal.homes import Homes
 from shoal.limits import DECLARES_AT_ONCE_MAX, PURGES_AT_ONCE_MAX
@@ -80,7 +80,7 @@ class QueueCalls:
         dropped = sum(part for part in parts if isinstance(part, int))
         home = parts[slices.index(self._homes.home_of(queue))]
         if isinstance(home, NoSuchQueue):
-            raise no_such_queue(queue)
+            raise no_queue_to_end(queue)
         for name, part in zip(slices, parts, strict=True):
             if isinstance(part, ShoalError) and not isinstance(part, NoSuchQueue):
                 what = f"purge of queue {show(queue)}: {dropped} messages were dropped, but slice {name} failed"

@@ -3,28 +3,68 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Final
+from typing import IO, Annotated, Any, Final, TypeVar
 
 import typer
 
 from shoal_contract.addresses import REDIRECTOR_PORT, redirector_addresses
 from shoal_contract.arguments import PAGE_ITEMS, PULL_MESSAGES
-from shoal_contract.errors import BadCall, Malformed
+from shoal_contract.errors import BadCall, InvalidName, Malformed
+from shoal_contract.names import check_key, encode_name
+from shoal_ops import exits
 from shoal_ops.limits import MESSAGES_PRINTED_MAX
+
+QueueNames = TypeVar("QueueNames", str, list[str])
+KeyNames = TypeVar("KeyNames", str, list[str])
 
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
 
 @contextmanager
-def bad_argument() -> Iterator[None]:
-    """Raises typer's BadParameter (exit code 2) in place of the BadCall of a check that asks no cluster."""
+def bad_argument(named: Sequence[str] | None = None) -> Iterator[None]:
+    """Raises typer's BadParameter (exit code 2) in place of the BadCall of a check that asks no cluster. `named`: the
+    option, for a check that is no callback of it."""
     try:
         yield
     except BadCall as error:
-        raise typer.BadParameter(error.message) from None
+        raise typer.BadParameter(error.message, param_hint=named) from None
+
+
+class BadName(typer.BadParameter):
+    """Says that no queue or key can have this name: the line and the exit code that a slice's refusal would have."""
+
+    exit_code = exits.BAD_CALL
+
+    def format_message(self) -> str:
+        return self.message
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        exits.tell(InvalidName(self.message))
+
+
+def _checked(names: str | list[str] | None, what: str, is_key: bool) -> None:
+    for name in [names] if isinstance(names, str) else names or ():
+        try:
+            encoded = encode_name(name, what)
+            if is_key:
+                check_key(encoded)
+        except InvalidName as error:
+            raise BadName(error.message) from None
+
+
+def queue_names(names: QueueNames) -> QueueNames:
+    """Returns names of queues as they were given. Raises BadName before a cluster is looked for."""
+    _checked(names, "queue", False)
+    return names
+
+
+def key_names(names: KeyNames) -> KeyNames:
+    """Does the same for names of keys."""
+    _checked(names, "key", True)
+    return names
 
 
 def archive_folder(text: str) -> Path:
@@ -56,10 +96,10 @@ At = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one object on each line.")]
-Queue = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False)]
-Queues = Annotated[list[str], typer.Argument(metavar="QUEUE", show_default=False)]
-Key = Annotated[str, typer.Argument(metavar="KEY", show_default=False)]
-Keys = Annotated[list[str], typer.Argument(metavar="KEY", show_default=False)]
+Queue = Annotated[str, typer.Argument(metavar="QUEUE", show_default=False, callback=queue_names)]
+Queues = Annotated[list[str], typer.Argument(metavar="QUEUE", show_default=False, callback=queue_names)]
+Key = Annotated[str, typer.Argument(metavar="KEY", show_default=False, callback=key_names)]
+Keys = Annotated[list[str], typer.Argument(metavar="KEY", show_default=False, callback=key_names)]
 Folder = Annotated[Path, typer.Argument(metavar="PATH", show_default=False)]
 Etcd = Annotated[
     Path | None,

@@ -240,7 +240,7 @@ def repair(
     from shoal_ops.commands import repair as commands
 
     if cut == bool(skip):
-        raise typer.BadParameter("say what to repair: --skip LSN, or --cut")
+        raise typer.BadParameter("say what to repair: --skip LSN, or --cut", param_hint=["--skip", "--cut"])
     with exits.told(exits.OFFLINE):
         code = commands.skip(path, skip, confirmed) if skip else commands.cut(path, confirmed)
     raise typer.Exit(code)

@@ -20,7 +20,7 @@ from shoal_contract.arguments import (
 )
 from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_ops import exits
-from shoal_ops.arguments import AT_DEFAULT, At, Json, Key, Keys, Messages, Queue, Queues
+from shoal_ops.arguments import AT_DEFAULT, At, Json, Key, Keys, Messages, Queue, Queues, key_names, queue_names
 from shoal_ops.headers import Headers
 from shoal_ops.offsets import Offsets
 from shoal_ops.starts import checked_start
@@ -258,7 +258,7 @@ def farewell(
     from shoal_ops.commands import verbs
 
     if take_back == (key is not None) or (take_back and (after_s or header)):
-        raise typer.BadParameter("name the KEY of a farewell, or give --take-back alone", param_hint="KEY")
+        raise typer.BadParameter("name the KEY of a farewell, or give --take-back alone", param_hint=["KEY"])
     exits.run(verbs.farewell(at, queue, key, body, after_s, header, as_json))
 
 
@@ -285,7 +285,7 @@ def pull(
     if lease_ms is None:
         exits.run(verbs.pull(at, queue, messages, peek, as_json))
     elif peek:
-        raise typer.BadParameter("--peek takes nothing, and so nothing has a lease", param_hint="--lease-ms")
+        raise typer.BadParameter("--peek takes nothing, and so nothing has a lease", param_hint=["--lease-ms"])
     else:
         exits.run(leases.pull(at, queue, messages, lease_ms, as_json))
 
@@ -355,6 +355,7 @@ def describe(
     """Show a queue's bindings and exact backlog, or a key."""
     from shoal_ops.commands import verbs
 
+    (key_names if key else queue_names)(name)
     exits.run((verbs.describe_key if key else verbs.describe)(at, name, as_json))
 
 

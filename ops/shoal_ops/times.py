@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Final
 
 import typer
 
@@ -10,9 +11,11 @@ from shoal_contract.arguments import TTL_S, check_delay_ms, check_time
 from shoal_contract.options import QueueOptions
 from shoal_ops.arguments import bad_argument
 
+_NOT_BEFORE: Final = ["--not-before"]
+
 
 def checked_time(text: str | None) -> datetime | float | None:
-    """Returns a time as the client takes it; None for None. Raises typer.BadParameter."""
+    """Returns the time of `--not-before` as the client takes it; None for None. Raises typer.BadParameter."""
     if text is None:
         return None
     try:
@@ -20,16 +23,18 @@ def checked_time(text: str | None) -> datetime | float | None:
     except ValueError:
         pass
     else:
-        with bad_argument():
+        with bad_argument(_NOT_BEFORE):
             check_time("not_before", seconds)
         return seconds
     try:
         found = datetime.fromisoformat(text)
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no time: write YYYY-MM-DDT18:00+01:00, or seconds since 1970") from None
+        problem = f"{text!r} is no time: write YYYY-MM-DDT18:00+01:00, or seconds since 1970"
+        raise typer.BadParameter(problem, param_hint=_NOT_BEFORE) from None
     if found.utcoffset() is None:
-        raise typer.BadParameter(f"{text!r} has no time zone: add one, as in 18:00+01:00 or 17:00Z")
-    with bad_argument():
+        problem = f"{text!r} has no time zone: add one, as in 18:00+01:00 or 17:00Z"
+        raise typer.BadParameter(problem, param_hint=_NOT_BEFORE)
+    with bad_argument(_NOT_BEFORE):
         check_time("not_before", found)
     return found
 

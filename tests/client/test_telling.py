@@ -81,7 +81,7 @@ async def test_slices_and_the_map_are_told_lost_and_back(
     assert len(told) == 2 and f"requests to slice s01: back, at {slice_.address}" in told[1]
     log.clear()
     await cluster.redirectors[0].stop()
-    await until(lambda: any("no map; trying again" in line for line in said(log, logging.INFO)))
+    await until(lambda: any("the cluster does not answer; trying again" in line for line in said(log, logging.INFO)))
     await cluster.redirectors[0].start()
     await until(lambda: any("map again" in line for line in said(log, logging.INFO)))
     assert not said(log, logging.WARNING)

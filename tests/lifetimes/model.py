@@ -36,6 +36,7 @@ class Queue:
     expires_after_s: int
     idle_ms: int
     bindings: dict[str, Binding]
+    is_exclusive: bool
     farewell: Farewell | None = None
 
 
@@ -47,6 +48,8 @@ class Model:
     heads: dict[str, int] = field(default_factory=lambda: defaultdict(lambda: 1))
     bodies: dict[tuple[str, int], bytes] = field(default_factory=dict)
     expires: dict[tuple[str, int], int] = field(default_factory=dict)
+    chunks: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The first offset of the chunk of each message."""
     dropped_below: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     said: list[bytes] = field(default_factory=list)
     to_be_said: set[bytes] = field(default_factory=set)
@@ -58,12 +61,22 @@ class Model:
         assert first >= self.heads[key], f"offset {first} of {key} is used twice"
         for offset, body in enumerate(bodies, first):
             self.bodies[key, offset], self.expires[key, offset] = body, expires_ms
+            self.chunks[key, offset] = first
             for queue in self.queues.values():
                 if key in queue.bindings:
                     queue.bindings[key].owed.add(offset)
         self.heads[key] = first + len(bodies)
         if drops:
             self.dropped_below[key] = max(self.dropped_below[key], self.heads[key] - capacity)
+
+    def kept_max(self, key: str) -> int:
+        """Returns how many messages of a key may be kept, once acks are written: those from the chunk on that has the
+        first one that a queue may have to get."""
+        bindings = [queue.bindings[key] for queue in self.queues.values() if key in queue.bindings]
+        first = min(
+            (offset for binding in bindings for offset in binding.owed | binding.doubtful), default=self.heads[key]
+        )
+        return self.heads[key] - self.chunks.get((key, first), first)
 
     def is_over(self, key: str, offset: int, now_ms: int) -> bool:
         """Returns whether a message is expired at a time."""

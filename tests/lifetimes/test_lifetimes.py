@@ -9,6 +9,7 @@ import pytest
 
 from shoal_slice_node.core.apply import farewells, key_options, transients
 from shoal_slice_node.core.dispatch import filling, gaps, sessions
+from shoal_slice_node.core.dispatch.exclusive import Exclusives
 from shoal_slice_node.core.dispatch.left_clock import LeftClock
 from tests.lifetimes.runs import attempt, report
 
@@ -62,6 +63,19 @@ def _says_newer(state: Any, queue_id: bytes, farewell: Any, number: int, _: int)
     farewells._say(state, queue_id, farewell, number)
 
 
+def _full_at(part: float) -> Callable[..., Any]:
+    """Returns a check by which a key that refuses what it has no room for is full at such a part of its capacity."""
+    before = key_options._check_capacity
+
+    def check_capacity(state: Any, full_name: bytes, key: Any, measure: tuple[int, int]) -> None:
+        before(state, full_name, key, measure)
+        messages = key.options.capacity_messages
+        if messages and not key.options.drops_oldest and key.head - key.low + measure[0] > part * messages:
+            raise key_options._full(state, full_name, "messages", messages, messages)
+
+    return check_capacity
+
+
 DEFECTS: dict[str, tuple[Any, str, Callable[[], Any]]] = {
     "what has expired is delivered": (filling, "has_expired", lambda: lambda *_: False),
     "what has expired is delivered for a while": (filling, "has_expired", lambda: lambda end, at: 0 < end <= at - 400),
@@ -78,6 +92,9 @@ DEFECTS: dict[str, tuple[Any, str, Callable[[], Any]]] = {
     "a farewell stays that is taken back": (farewells, "forget_farewell", lambda: _nothing),
     "more is dropped than must be": (key_options, "_low_with_room", _drops_more),
     "a key takes more than its capacity": (key_options, "_check_capacity", lambda: _nothing),
+    "a key refuses everything": (key_options, "_check_capacity", lambda: _full_at(0)),
+    "a key is full at half of its capacity": (key_options, "_check_capacity", lambda: _full_at(0.5)),
+    "several sessions have an exclusive queue": (Exclusives, "of", lambda: _nothing),
 }
 
 

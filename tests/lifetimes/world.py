@@ -74,14 +74,18 @@ class World:
         self.has[session.number], self.gaps[session.number] = defaultdict(set), set()
 
     def is_consumed(self, name: str) -> bool:
-        """Returns whether a session is attached, by what the sessions themselves have."""
-        return any(NAMES.index(name) + 1 in session.attachments for session in self.sessions)
+        return self.consumers(name) > 0
+
+    def consumers(self, name: str) -> int:
+        """Returns how many sessions are attached, by what they themselves have."""
+        return sum(NAMES.index(name) + 1 in session.attachments for session in self.sessions)
 
     def look(self) -> None:
-        """Notes which queues are consumed now."""
+        """Notes which queues are consumed now. Checks that one session alone has an exclusive one."""
         for name, queue in self.model.queues.items():
-            if self.is_consumed(name):
+            if consumers := self.consumers(name):
                 queue.idle_ms = self.core.now_ms
+                assert consumers == 1 or not queue.is_exclusive, f"{consumers} sessions have {name}, which is exclusive"
 
     def new_body(self) -> bytes:
         self.bodies += 1
@@ -102,7 +106,9 @@ class World:
         self.core.change(wire.Step(declares=wire.Declares(queues=[name.encode()], options=options.to_wire())))
         self.core.change(bind(name, *keys))
         bindings = {key: Binding() for key in keys}
-        self.model.queues[name] = Queue(options.expires_after_s, self.core.now_ms, bindings)
+        self.model.queues[name] = Queue(
+            options.expires_after_s, self.core.now_ms, bindings, options.exclusive != "none"
+        )
         self.forget(name)
 
     def publish(self, key: str, count: int, ttl_ms: int) -> None:
@@ -113,6 +119,12 @@ class World:
         outcome = self.core.change(publish(key, *bodies, ttl_ms=ttl_ms)).steps[0]
         if outcome.refusals:
             assert options.capacity_messages and not drops, f"a publish to {key} was refused"
+            self.core.flush()
+            self.tick(0)  # What was acked, or has expired, leaves the log.
+            outcome = self.core.change(publish(key, *bodies, ttl_ms=ttl_ms)).steps[0]
+        if outcome.refusals:
+            kept = self.model.kept_max(key)
+            assert kept + len(bodies) > options.capacity_messages, f"{key} refused, and has {kept} messages at most"
             return
         if not outcome.offsets[0]:
             assert not any(key in queue.bindings for queue in self.model.queues.values()), f"{key} went nowhere"

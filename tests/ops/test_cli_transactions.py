@@ -144,7 +144,7 @@ async def test_a_line_takes_what_the_command_takes(tmp_path: Path, real_redirect
         ("bind q a --what", "line 1: No such option: --what"),
         ("publish a b --live", "line 1: No such option: --live"),
         ("publish a b --at localhost", "line 1: No such option: --at"),
-        ("publish a b --not-before soon", "line 1: Invalid value: 'soon' is no time"),
+        ("publish a b --not-before soon", "line 1: Invalid value for '--not-before': 'soon' is no time"),
         ("publish a b --header x", "line 1: Invalid value for '--header': x needs NAME=VALUE"),
         ("publish a b --header x=1 --header x=2", "line 1: Invalid value for '--header': header x is given twice"),
         ("publish a b --header shoal-hops=0", "line 1: header shoal-hops begins with shoal-"),

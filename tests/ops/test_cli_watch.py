@@ -60,4 +60,4 @@ async def test_bad_arguments_are_refused() -> None:
     assert (await run("watch", "members", "room", "-n", "0"))[0] == 2
     code, _, error = await run("watch", "counts", "room")
     assert code == exits.UNKNOWN
-    assert "shoal: no map from 127.0.0.1:1" in error
+    assert "shoal: no cluster answers at 127.0.0.1:1" in error

@@ -59,8 +59,8 @@ def test_each_error_has_its_code_and_one_hint(
 
 
 def test_a_command_names_the_hint_that_fits_it(capsys: pytest.CaptureFixture[str]) -> None:
-    away = Unavailable("no map from h:1")
-    assert told(away, capsys, {exits.UNKNOWN: exits.CLUSTER_AWAY}) == f"no map from h:1 ({exits.CLUSTER_AWAY})"
+    away = Unavailable("no cluster answers")
+    assert told(away, capsys, {exits.UNKNOWN: exits.CLUSTER_AWAY}) == f"no cluster answers ({exits.CLUSTER_AWAY})"
     assert told(Corrupt("bad"), capsys, exits.OFFLINE) == "bad (keep the files as they are)"
     for error in (
         Unavailable("no etcd"),

@@ -31,7 +31,7 @@ def test_a_cluster_that_is_not_there_with_the_port_that_was_left_out(tmp_path: P
     (tmp_path / "members.parquet").touch()
     for arguments in (("load", "members.parquet"), ("export", "out")):
         code, error = job(*arguments, cwd=tmp_path, SHOAL_REDIRECTOR="127.0.0.1:1")
-        assert code == 4 and error.startswith("shoal pipeline: no map from 127.0.0.1:1: "), error
+        assert code == 4 and error.startswith("shoal pipeline: no cluster answers at 127.0.0.1:1: "), error
     assert not (tmp_path / "out").exists() and not (tmp_path / ".shoal-runs").exists()
     code, error = job("export", "out", "--at", "localhost:x", cwd=tmp_path)
     assert code == 2 and "localhost:x" in error and "its port is" in error

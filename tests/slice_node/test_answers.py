@@ -365,3 +365,20 @@ async def test_what_a_session_is_owed_is_never_below_zero(tmp_path: Path, monkey
             await session.change(*(declare(f"q{number}-{each}") for each in range(900)))
             await session.attach([b"q0-0"] if not number else [b"q%d-1" % number], first_handle=number + 1)
     assert owed and min(owed) == 0 == owed[-1]
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_large_answers_count_until_they_are_taken_also_where_the_session_ends_meanwhile(ends: bool) -> None:
+    """A session that holds most ends first: one that had read large answers counted with all of them."""
+    room = AnswerRoom(20 * LARGE_ANSWER_BYTES)
+    answers = answers_of(room)
+    for _ in range(2):
+        fill, keep = answers.large(1)
+        room.reserve(keep, "source")
+        fill(LARGE)
+    assert answers.held_bytes() == room.share.used_bytes == 2 * (LARGE.ByteSize() + RESERVED_ANSWER_BYTES)
+    assert len(taken(answers, 1 << 30).answers) == 2
+    if ends:
+        answers.close()
+    answers.written()
+    assert answers.held_bytes() == room.share.used_bytes == 0

@@ -317,3 +317,18 @@ def test_long_names_of_queues_and_keys_count() -> None:
     core.change(drop("q"))
     core.pump()
     assert share.used_bytes == ATTACHMENT_BYTES
+
+
+def test_who_consumed_a_dropped_queue_is_not_lined_up_again() -> None:
+    """Both would stay in memory for each other's sake."""
+    core = queues("x")
+    session = core.session()
+    core.attach(session, "x", 1, 1)
+    core.pump()
+    attachment = session.attachments[1]
+    core.change(drop("x"))
+    core.pump()
+    attachment.taken_from_line()
+    assert attachment.feed.gone and attachment.window_open
+    attachment.feed.line_up(attachment)
+    assert not attachment.lined and not attachment.feed.find_room()

@@ -8,8 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from shoal_contract.chunk import encode_chunk
+from shoal_slice_node.core.dispatch import growing
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart, RecentChunks
 from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.limits import DONE_RANGES_MAX, RECENT_CHUNK_BYTES, RECENT_CHUNKS_BYTES_MAX
 
 from .core_driver import CoreDriver, bind, declare, publish, purge
@@ -205,3 +207,40 @@ def given_either_way(
         assert session.under_way_bytes == core.dispatcher.shares.deliveries.used_bytes == 0
     assert found[0] == found[1]
     return found[0][1]
+
+
+def test_chunks_that_were_read_before_are_given_only_while_the_share_of_deliveries_has_room() -> None:
+    """Whatever room the session itself has."""
+    core = CoreDriver()
+    core.restart(DispatchShares(deliveries_bytes=100_000))
+    core.change(declare("a", "b"), bind("a", "k"), bind("b", "k"))
+    for _ in range(30):
+        core.change(publish("k", bytes(1_000)))
+    first, session = core.session(), core.session()
+    core.attach(first, "a")
+    core.take(first)
+    deliveries = core.dispatcher.shares.deliveries
+    deliveries.hold(95_000)
+    core.attach(session, "b")
+    core.pump()
+    assert session.waiting and session.has_room_of_its_own
+    assert deliveries.used_bytes < deliveries.limit_bytes + 2_000
+
+
+def test_a_queue_gets_no_chunk_in_a_parcel_that_leaves_before_what_it_got_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The parcel is looked for once for each session, and then joined by its other queues."""
+    monkeypatch.setattr(growing, "GIVEN_AT_ONCE_MAX", 1)
+    core, names = CoreDriver(), ["a", "b", "c"]
+    core.change(declare(*names, "other"), *(bind(name, "k") for name in names), bind("other", "o"))
+    session = core.session()
+    for handle, name in enumerate([*names, "other"], 1):
+        core.attach(session, name, handle)
+    core.pump()
+    core.change(publish("k", b"1"))
+    core.dispatcher.growing.turn(1)
+    core.change(publish("o", b"2"))
+    (stream,) = session.attachments[3].feed.streams.values()
+    (other,) = session.attachments[4].feed.streams.values()
+    stream.join_parcel(other.parcel)
+    order = [(one.key, list(one.handles)) for one in core.deliveries(session)]
+    assert order == [(b"k", [1, 2]), (b"o", [4]), (b"k", [3])]

@@ -7,48 +7,12 @@ import pytest
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch import pump
-from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.limits import HEAVY_RANGES, RANGE_BYTES, SMALL_PULLS_PART
+from shoal_slice_node.core.limits import HEAVY_RANGES, OVERDRAWN_RANGES_PART, RANGE_BYTES
 
 from .core_driver import CoreDriver, acks, bind, declare, drop, every_second, publish, unbind, with_done
 from .nacks_driver import NacksDriver
+from .relief_steps import consumed, ended, limit_to, queue, relieve
 from .unsent_steps import declared
-
-
-def queue(core: CoreDriver, name: str, ranges: int) -> None:
-    """A queue with so many done ranges, and with something unacked below them."""
-    core.change(declare(name), bind(name, f"of {name}"))
-    core.change(publish(f"of {name}", *[b""] * (ranges + 2)), publish(f"of {name}", *[b""] * (ranges + 2)))
-    with_done(core, name, [f"of {name}"], every_second(ranges))
-
-
-def consumed(core: CoreDriver, *ranges: list[int], connections: str = "") -> list[Session]:
-    """A session for each list, which consumes queues with so many done ranges; of a connection for each letter."""
-    sessions = []
-    for number, counts in enumerate(ranges):
-        session = core.session(connection=connections[number : number + 1])
-        for handle, count in enumerate(counts, 1):
-            queue(core, f"{number}-{handle}", count)
-            core.attach(session, f"{number}-{handle}", handle, 1)
-        sessions.append(session)
-    core.pump()
-    return sessions
-
-
-def limit_to(core: CoreDriver, share: float) -> None:
-    """Attached queues may take so much of what they take now."""
-    attached = core.dispatcher.shares.attached
-    attached.limit_bytes = int(share * attached.used_bytes)
-
-
-def relieve(core: CoreDriver) -> None:
-    core.dispatcher.relieve()
-    core.pump()
-
-
-def ended(*sessions: Session) -> list[bool]:
-    assert all(isinstance(one.ended_by, ResourceExhausted) for one in sessions if one.ended_by is not None)
-    return [one.ended_by is not None for one in sessions]
 
 
 @pytest.mark.parametrize(
@@ -58,8 +22,8 @@ def ended(*sessions: Session) -> list[bool]:
         ([[1800], [1000] * 4], 0.8, [False, True]),
         ([[800], [100] * 40, [600]], 0.8, [False, True, False]),
         ([[50] * 10, [50] * 30, [50] * 20, [1000]], 0.6, [False, True, True, False]),
-        ([[3000], [900]], 1 - 0.9 / (SMALL_PULLS_PART + 1), [False, False]),
-        ([[3000], [900]], 1 - 1.1 / (SMALL_PULLS_PART + 1), [True, False]),
+        ([[3000], [900]], 1 - 0.9 / (OVERDRAWN_RANGES_PART + 1), [False, False]),
+        ([[3000], [900]], 1 - 1.1 / (OVERDRAWN_RANGES_PART + 1), [True, False]),
     ],
 )
 def test_the_sessions_with_the_most_ranges_end_and_no_more_than_it_takes(

@@ -308,3 +308,27 @@ def test_small_live_chunks_find_room_where_large_ones_fill_the_share() -> None:
     core.live(live)
     core.pump()
     assert [one.live for one in core.dispatcher.take(small, 1 << 20).deliveries] == [True]
+
+
+def test_what_is_about_to_be_free_ends_nobody_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each look would end more for the same need, until the first are gone."""
+    clock_ms = 1_000
+    monkeypatch.setattr(writers, "steady_ms", lambda: clock_ms)
+    shares = DispatchShares(deliveries_bytes=900)
+    held = Writers()
+    *all_, waiting = (Session(number, 1 << 20, shares=shares, connection=str(number)) for number in range(4))
+    for session in (*all_, waiting):
+        held.open(session, session.connection, lambda: None, lambda: None)
+    for session in all_:
+        shares.hold(session, 300)
+        held.began(session, int)
+    shares.line.join(waiting)
+    clock_ms += STALLED_SESSION_MS
+    ending = held.end_stalled_deliveries(shares)
+    assert len(ending) == 2, "half of the share is needed"
+    assert not held.end_stalled_deliveries(shares)
+    for session in ending:
+        shares.hold_written(session.under_way_bytes)
+        held.close(session)
+        shares.let_go(session, session.under_way_bytes)
+    assert shares.deliveries.used_bytes == 900 and not held.end_stalled_deliveries(shares)

@@ -207,3 +207,19 @@ def test_what_rests_and_is_ended_by_a_record_is_released_in_steps(core: NacksDri
     core.check_served()
     given = sum(len(delivery.handles) for delivery in core.deliveries(session))
     assert given == (len(QUEUES) if kind == "acks" else 0)
+
+
+def test_what_is_released_late_ends_no_later_pull_of_the_same_session(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(releases, "RELEASED_AT_ONCE_MAX", 0)
+    core = NacksDriver()
+    core.change(declare("q"), bind("q", "k"), publish("k", b"1"), publish("k", b"2"))
+    session = core.session()
+    core.pull(session, "q", 1)
+    (before,) = session.pullers.values()
+    core.change(acks(("q", "k", 1, 2)))
+    core.dispatcher.registry.forget_puller(before)
+    core.pull(session, "q", 1)
+    (later,) = session.pullers.values()
+    core.pump()
+    assert later is not before and not before.messages
+    assert list(later.feed.pullers.values()) == list(session.pullers.values()) == [later]

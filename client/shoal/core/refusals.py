@@ -69,6 +69,12 @@ def no_such_queue(queue: bytes) -> NoSuchQueue:
     return NoSuchQueue(f"queue {name} does not exist; declare it first", subject=name)
 
 
+def no_queue_to_end(queue: bytes) -> NoSuchQueue:
+    """Returns the error of a drop or purge of a queue that its home does not have: to declare it would be no help."""
+    name = show(queue)
+    return NoSuchQueue(f"queue {name} does not exist", subject=name)
+
+
 def in_use(queue: bytes, slice_name: str) -> Conflict:
     """Returns the error of a queue that is to be dropped if unused."""
     name = show(queue)

@@ -31,6 +31,9 @@ async def declare(at: str, queues: Sequence[str], options: shoal.QueueOptions, a
         await _remark_unbound(broker, options.dead_letter)
     if as_json:
         output.say_json({"declared": list(queues)})
+        return
+    for queue in dict.fromkeys(queues):
+        output.say(f"{output.shown(queue)}: declared")
 
 
 async def _remark_unbound(broker: shoal.Broker, dead_letter: str | bytes) -> None:

@@ -44,7 +44,7 @@ def fetch_map(at: str) -> ClusterMap:
                     return first_map(response)
             except grpc.RpcError as error:
                 problem = from_rpc_error(error)
-    raise Unavailable(f"no map from {at}: {problem.message}", subject=at)
+    raise Unavailable(f"no cluster answers at {at}: {problem.message}", subject=at)
 
 
 @contextmanager

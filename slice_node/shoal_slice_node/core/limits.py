@@ -659,13 +659,25 @@ RANGE_BYTES: Final = 90
 """Memory of a done range of such a binding, or of a stretch of it that is to be given again (measured: 72 and 130)."""
 
 RANGES_PART: Final = 2
-"""Ranges may have half of the share of attached queues, whatever queues, bindings and sessions take of it: so what
-others attach ends no session. Ranges of queues that sessions only pull from have half of it at most, where each queue
-has more than HEAVY_RANGES: long leases would keep others from attaching theirs."""
+"""Ranges may have half of the share of attached queues, whatever queues, bindings and sessions take of it: what others
+attach, or try to, ends no session below that."""
+
+OVERDRAWN_RANGES_PART: Final = 16
+"""Above their half ranges may overdraw the share by 1/16 before sessions end: as much as small pulls may, which alone
+end none."""
+
+REFUSED_ROOM_PART: Final = 16
+"""Where something small finds no room for a queue, a consumer, a binding or a watch, ranges above their half make room,
+until 1/16 of the share is free. What needs more is no reason: it would find no room then, either."""
+
+PULLED_RANGES_PART: Final = 2
+"""Ranges of queues that sessions only pull from may have half of the share, where each queue has more than
+HEAVY_RANGES; and so may those for which no session can end: long leases and delays would keep others from attaching
+theirs."""
 
 HEAVY_RANGES: Final = 700
-"""A queue with more ranges in memory, 63 KB, counts so. One with fewer may always be pulled from if it has room: a
-worker with a small queue does not wait for others' leases."""
+"""A queue with more ranges in memory, 63 KB, counts among those of PULLED_RANGES_PART. One with fewer may always be
+pulled from if it has room: a worker with a small queue does not wait for others' leases."""
 
 RELIEF_LOOKS_PER_STEP: Final = 1_000
 """Queues with ranges, and their consumers, that are looked at in one step, to find the sessions with the most ranges:
@@ -827,4 +839,5 @@ assert BIND_BACKS_NOTED_MAX >= 8 * FRAME_OPERATIONS_MAX
 assert 2 * HISTORY_MESSAGES_PER_TRIM.bit_length() <= HISTORY_ROWS_PER_LOOK
 assert RECLAIM_QUEUE_COST < RECLAIM_COST_PER_TURN
 assert ENDED_HANDLE_BYTES <= ATTACHMENT_BYTES
+assert OVERDRAWN_RANGES_PART <= SMALL_PULLS_PART
 assert 10 * LINED_MAX <= ADVANCED_NOTED_MAX // 2

@@ -18,8 +18,8 @@ from shoal_slice_node.core.limits import (
     FEED_BYTES,
     HEAVY_RANGES,
     INLINE_STREAMS_MAX,
+    PULLED_RANGES_PART,
     RANGE_BYTES,
-    RANGES_PART,
     SMALL_PULLS_PART,
     STREAM_BYTES,
 )
@@ -57,7 +57,7 @@ class AttachRoom:
         self._used_bytes += self._cost_bytes(name)
         share = self._registry.shares.attached
         if self._used_bytes > share.limit_bytes:
-            self._registry.range_room.note_refused()
+            self._registry.range_room.note_refused(self._used_bytes - share.used_bytes)
             raise no_room(share.limit_bytes, self._used_bytes)
 
     def _replace(self, handle: int) -> None:
@@ -145,7 +145,7 @@ def check_ranges_pulled(registry: Registry, feed: Feed) -> None:
 def _part_of_pulled(registry: Registry, feed: Feed, ranges: int) -> tuple[int, int]:
     """Returns the bytes that ranges of queues only pulled from may take, and what they take if the feed has so many."""
     more = ranges - counted_as_pulled(feed)
-    limit_bytes = registry.shares.attached.limit_bytes // RANGES_PART
+    limit_bytes = registry.shares.attached.limit_bytes // PULLED_RANGES_PART
     return limit_bytes, registry.range_room.pulled_bytes + RANGE_BYTES * more
 
 
@@ -160,4 +160,6 @@ def check_pulls(registry: Registry, queue_id: bytes) -> None:
     is_small = feed_bytes <= FEED_BYTES + STREAM_BYTES * INLINE_STREAMS_MAX
     limit_bytes = share.limit_bytes + is_small * share.limit_bytes // SMALL_PULLS_PART
     if share.used_bytes + needed_bytes > limit_bytes:
+        if not is_small:  # A small one is refused only where ranges that may give way are overdrawn anyway.
+            registry.range_room.note_refused(needed_bytes)
         raise no_room(limit_bytes, share.used_bytes + needed_bytes)

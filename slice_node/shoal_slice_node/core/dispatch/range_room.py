@@ -6,7 +6,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.dispatch.shares import Share
-from shoal_slice_node.core.limits import HEAVY_RANGES, RANGE_BYTES, RANGES_PART, SMALL_PULLS_PART
+from shoal_slice_node.core.limits import (
+    HEAVY_RANGES,
+    OVERDRAWN_RANGES_PART,
+    RANGE_BYTES,
+    RANGES_PART,
+    REFUSED_ROOM_PART,
+)
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.feeds import Feed
@@ -23,7 +29,8 @@ class RangeRoom:
         self._ranges = 0
         self._pulled = 0
         self._refused = False
-        """Some attach found no room since the last look for what is to end."""
+        """Something that would fit what is made room found none, since sessions that are to end were looked for last,
+        or it was seen that there is no need."""
         self.feeds: dict[Feed, None] = {}
 
     @property
@@ -32,26 +39,37 @@ class RangeRoom:
         return self._share.free_bytes < 0
 
     @property
+    def ranges_bytes(self) -> int:
+        return RANGE_BYTES * self._ranges
+
+    @property
+    def part_bytes(self) -> int:
+        """Returns what ranges may take, which others cannot take from them."""
+        return self._share.limit_bytes // RANGES_PART
+
+    @property
     def excess_bytes(self) -> int:
-        """Returns how much less ranges should take: what is used beyond the share, or, if an attach was refused, beyond
-        most of it; but no more than what ranges take beyond their part, which others cannot take from them; 0 or less:
-        nothing."""
+        """Returns how much less ranges should take: what is used beyond the share, or, if something found no room,
+        beyond most of it; but no more than what ranges take beyond their part; 0 or less: nothing."""
         share = self._share
-        needed_bytes = share.limit_bytes // SMALL_PULLS_PART if self._refused else 0
-        return min(needed_bytes - share.free_bytes, RANGE_BYTES * self._ranges - share.limit_bytes // RANGES_PART)
+        needed_bytes = share.limit_bytes // REFUSED_ROOM_PART if self._refused else 0
+        return min(needed_bytes - share.free_bytes, self.ranges_bytes - self.part_bytes)
 
     @property
     def is_overdrawn(self) -> bool:
-        """Returns whether ranges must take less: small pulls, too, may take a little more than there is."""
+        """Returns whether ranges must take less."""
         share = self._share
-        return self.excess_bytes > 0 and (self._refused or -share.free_bytes > share.limit_bytes // SMALL_PULLS_PART)
+        is_beyond = -share.free_bytes > share.limit_bytes // OVERDRAWN_RANGES_PART
+        return self.excess_bytes > 0 and (self._refused or is_beyond)
 
-    def note_refused(self) -> None:
-        """Notes that an attach found no room."""
-        self._refused = True
+    def note_refused(self, needed_bytes: int) -> None:
+        """Notes that a queue, a consumer, a binding or a watch, which takes so much, found no room. Must not be called
+        for what is refused for its own ranges: those of others need not give way to them."""
+        if needed_bytes <= self._share.limit_bytes // REFUSED_ROOM_PART:
+            self._refused = True
 
     def begin_anew(self) -> None:
-        """Notes that what is to end for it was looked for."""
+        """Forgets what was refused: sessions that are to end for it were looked for, or it was no reason to."""
         self._refused = False
 
     def count(self, feed: Feed, more: int) -> None:

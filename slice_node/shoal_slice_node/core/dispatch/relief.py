@@ -16,13 +16,12 @@ from collections.abc import Callable, Generator
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-from shoal_contract.errors import ShoalError
-from shoal_slice_node.core.dispatch.attach_room import no_room
+from shoal_contract.errors import ResourceExhausted, ShoalError
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.limits import RANGE_BYTES, RANGES_PART
+from shoal_slice_node.core.limits import PULLED_RANGES_PART, RANGE_BYTES
 
 
 class Relief:
@@ -40,9 +39,14 @@ class Relief:
         self.looks: deque[Generator[int, None, None]] = deque()
 
     def begin(self) -> None:
-        """Begins a look, if there is a need and none is under way."""
-        if self._room.is_overdrawn and not self.looks:
+        """Begins a look, if there is a need and none is under way. Where there is none, what was refused is no reason
+        for a later one."""
+        if self.looks:
+            return
+        if self._room.is_overdrawn:
             self.looks.append(self._look())
+        else:
+            self._room.begin_anew()
 
     def turn(self, cost_max: int) -> None:
         """Goes on with the look under way, until it has cost so much, in things looked at."""
@@ -56,12 +60,13 @@ class Relief:
     def _look(self) -> Generator[int, None, None]:
         """Weighs connections by the bytes of ranges, and ends sessions of those with the most: as many as it takes,
         besides those that have ended already. Yields costs."""
-        room, found, share = self._room, _Found(), self._registry.shares.attached
+        room, found = self._room, _Found()
         for feed in list(room.feeds):  # 8 ms where a million queues have ranges.
             yield 1 + found.weigh(feed)
         heaviest = found.heaviest()
         left_bytes = room.excess_bytes - found.going_bytes
-        loose_max_bytes = share.limit_bytes // RANGES_PART
+        ranges_bytes, part_bytes = room.ranges_bytes, room.part_bytes
+        loose_max_bytes = self._registry.shares.attached.limit_bytes // PULLED_RANGES_PART
         while heaviest:
             negative_bytes, number, sessions = heappop(heaviest)
             if left_bytes <= 0 and (sessions is not None or -negative_bytes <= loose_max_bytes):
@@ -69,7 +74,7 @@ class Relief:
             if sessions is not None:
                 session, size_bytes = sessions.pop()
                 if session.ended_by is None and not session.closed:
-                    self._end(session, no_room(share.limit_bytes, share.used_bytes))
+                    self._end(session, _too_many(size_bytes, ranges_bytes, part_bytes))
                 left_bytes -= size_bytes
                 if sessions:
                     heappush(heaviest, (negative_bytes + size_bytes, number, sessions))
@@ -92,6 +97,19 @@ class Relief:
                 self._registry.returns.end_delay(stream, resting)
                 yield 1
             yield 1
+
+
+def _too_many(size_bytes: int, ranges_bytes: int, part_bytes: int) -> ResourceExhausted:
+    """Returns the error of a session that ends for the ranges of what it consumes, which take `size_bytes` of the
+    `ranges_bytes` that all take."""
+    what = "memory of done ranges, bytes"
+    return ResourceExhausted(
+        f"{what}: {ranges_bytes}; where memory of attached queues is full, the limit is {part_bytes}. Queues that this"
+        f" session consumes have {size_bytes} of it: what was acked above an unacked message takes it, so ack in order",
+        subject=what,
+        limit=part_bytes,
+        value=ranges_bytes,
+    )
 
 
 _Connection = tuple[int, int, list[tuple[Session, int]] | None]

@@ -14,6 +14,7 @@ from shoal_contract.errors import ResourceExhausted
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.limits import STREAM_BYTES
 from shoal_slice_node.core.node.commit import Item
 
 
@@ -28,6 +29,7 @@ def limit_binds(registry: Registry, item: Item) -> None:
     limited = {number: names for number, step in enumerate(steps) if (names := _consumed(registry, step.binds.queues))}
     if not limited:
         return
+    registry.range_room.note_refused(STREAM_BYTES)
     change = wire.Change()
     change.CopyFrom(item.checked.change)
     for number, names in limited.items():
@@ -41,6 +43,7 @@ def check_imports(registry: Registry, imports: wire.Imports) -> None:
     refused whole: the run goes on with it later."""
     share = registry.shares.attached
     if share.used_bytes >= share.limit_bytes and (names := _consumed(registry, imports.queues)):
+        registry.range_room.note_refused(STREAM_BYTES)
         raise ResourceExhausted(
             f"queue {show(names[0])} is consumed, and there is no room for more bindings of it in the memory of"
             " attached queues: go on with this chunk later",

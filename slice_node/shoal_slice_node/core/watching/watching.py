@@ -128,6 +128,7 @@ class Watching:
         self._counts.check(connection, prefix)
         room, share = self._room, self._room.share
         if share.free_bytes < WATCH_BYTES:
+            self._dispatcher.registry.range_room.note_refused(WATCH_BYTES)
             used_bytes = share.used_bytes + WATCH_BYTES
             raise exhausted("memory of attached queues and watches, bytes", share.limit_bytes, used_bytes)
         if room.free_bytes < WATCH_BYTES:
