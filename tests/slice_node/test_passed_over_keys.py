@@ -203,6 +203,35 @@ def test_keys_that_are_really_full_take_no_place_of_one_that_is_not_any_more(bin
         core.commit()
 
 
+@pytest.mark.parametrize("bindings", [1, 20])
+def test_a_key_that_was_full_is_trimmed_as_soon_as_it_advances(bindings: int) -> None:
+    """Its acks are on their way to the tables when it refuses: nothing can be trimmed yet."""
+    core = CheckpointDriver()
+    core.change(configure("jobs", KeyOptions(capacity_messages=1)))
+    names = [f"q{number}" for number in range(bindings)]
+    core.change(declare(*names), *(bind(name, "jobs") for name in names), publish("jobs", b"x"))
+    core.settle()
+    core.trimmer.advanced(core.trimmer.noted, core.now_ms)
+    core.trim()
+    assert core.change(publish("jobs", b"y")).steps[0].refusals
+    core.trim()
+    assert core.change(publish("jobs", b"y")).steps[0].refusals
+    core.change(purge(*names))
+    assert core.trim(), "without another refusal"
+    assert not core.change(publish("jobs", b"y")).steps[0].refusals
+
+
+def test_keys_that_were_full_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trimmer, "FULL_NOTED_MAX", 3)
+    core = CheckpointDriver()
+    keys = [f"k{number}" for number in range(9)]
+    core.change(*(configure(key, KeyOptions(capacity_messages=1)) for key in keys))
+    with_messages(core, keys)
+    for key in (*keys, keys[-3]):
+        assert core.change(publish(key, b"y")).steps[0].refusals
+    assert len(core.trimmer._were_full) == 3
+
+
 @pytest.mark.usefixtures("few")
 def test_a_full_key_with_many_bindings_takes_no_place_while_its_lowest_binding_keeps_what_it_has() -> None:
     core = CheckpointDriver()

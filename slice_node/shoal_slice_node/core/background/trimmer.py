@@ -12,7 +12,7 @@ it finds comes before what advances meanwhile (key_walk.py).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from shoal_contract.options import PLAIN
 from shoal_slice_node.core.apply.cursors import cursor_of_ended, cursor_of_live
@@ -58,6 +58,8 @@ class Trimmer:
         """Keys that had no room for a publish since the last turn, or that it did not come to."""
         self._found: OrderedDict[bytes, Trim] = OrderedDict()
         """What may be trimmed of full keys that were looked at."""
+        self._were_full: OrderedDict[bytes, None] = OrderedDict()
+        """Full keys of which nothing could be trimmed when they were looked at, the latest ones."""
         self._lines = ScanLines()
         self._lowest: OrderedDict[bytes, tuple[bytes, bool]] = OrderedDict()
         """The binding that was lowest at a key's last scan: (queue id, whether it had ended). In the order of the
@@ -70,9 +72,15 @@ class Trimmer:
         void, self._void = self._void, []
         return void
 
-    def advanced(self, key_ids: Iterable[bytes], now_ms: int) -> None:
-        """Notes keys with cursors that advanced. Where ADVANCED_NOTED_MAX are noted, others are passed over."""
+    def advanced(self, key_ids: Collection[bytes], now_ms: int) -> None:
+        """Notes keys with cursors that advanced. Where ADVANCED_NOTED_MAX are noted, others are passed over. Those that
+        were full are looked at soon."""
+        were_full = [key_id for key_id in key_ids if key_id in self._were_full] if self._were_full else ()
         self._note(key_ids, now_ms, ADVANCED_NOTED_MAX)
+        for key_id in were_full:
+            self._were_full.pop(key_id, None)
+        if were_full:
+            self.full(were_full, now_ms)
 
     def walked(self, key_ids: Iterable[bytes], now_ms: int) -> None:
         """Notes keys that a walk over them found. There must be `room_for_walk`."""
@@ -92,15 +100,22 @@ class Trimmer:
     def _look_at_full(self, key_id: bytes) -> bool:
         """Finds what may be trimmed of a full key with few bindings, and notes it. Returns False if it has more, and
         may be full no more."""
+        trims: list[Trim] = []
         if self._members(key_id) > FULL_LOOKED_AT_MEMBERS_MAX:
             found = self._state.key_by_id(key_id)
-            return found is None or self._is_held(found[1])
-        scan, _cost = self._start(key_id)
-        trims: list[Trim] = []
-        while scan is not None:
-            scan, _cost = self._step(key_id, scan, trims, FULL_LOOKED_AT_MEMBERS_MAX + 1)
+            if found is not None and not self._is_held(found[1]):
+                return False
+        else:
+            scan, _cost = self._start(key_id)
+            while scan is not None:
+                scan, _cost = self._step(key_id, scan, trims, FULL_LOOKED_AT_MEMBERS_MAX + 1)
         if trims and len(self._found) < FULL_NOTED_MAX:
             self._found[key_id] = trims[0]
+        elif not trims:
+            self._were_full[key_id] = None
+            self._were_full.move_to_end(key_id)
+            if len(self._were_full) > FULL_NOTED_MAX:
+                self._were_full.popitem(last=False)
         return True
 
     def _note(self, key_ids: Iterable[bytes], now_ms: int, noted_max: int) -> None:

@@ -8,7 +8,7 @@ files, no randomness: the server, the tests' models and the fuzzer drive this sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection
 
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.state import State
@@ -53,7 +53,7 @@ class Node:
         engine: Engine,
         epoch: int,
         now_ms: int,
-        advanced: Iterable[bytes] = (),
+        advanced: Collection[bytes] = (),
         shares: DispatchShares | None = None,
         let_go: Callable[[int], None] = lambda size_bytes: None,
         passed_over: bool = False,
