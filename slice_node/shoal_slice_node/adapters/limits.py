@@ -333,8 +333,8 @@ STALLED_SESSION_MS: Final = 10_000
 for this time."""
 
 STALLED_DELIVERIES_MS: Final = 2_000
-"""Replaces STALLED_SESSION_MS for deliveries while other sessions wait for room: enough for the largest chunk at
-8 Mbit/s."""
+"""Replaces STALLED_SESSION_MS for deliveries while other sessions wait for room, for sessions of connections that hold
+an equal part or more: enough for the largest chunk at 8 Mbit/s."""
 
 ABORT_CROWDED_S: Final = 1.0
 """Replaces ABORT_S for a session that ends then, and has not taken what is being written: its memory is needed."""
