@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import Any, NamedTuple
@@ -16,6 +15,7 @@ from tests.fuzz.changes import setting
 from tests.fuzz.node import Client, Memory, Node
 from tests.fuzz.steps import WEIGHTS, Step
 from tests.fuzz.world import KEYS, PARTITIONS, World
+from tests.fuzzing import Failure, fewer_steps, report_of
 
 STEPS = (40, 120)
 ROUNDS_MAX = 1500
@@ -32,14 +32,6 @@ class Plan(NamedTuple):
     stays: bool
     options: int
     steps: list[tuple[Step, int]]
-
-
-class Failure(NamedTuple):
-    """Says how a run failed. `told` returns what happened in the steps before."""
-
-    what: str
-    error: BaseException
-    told: Callable[[], str]
 
 
 def plan(seed: int) -> Plan:
@@ -210,20 +202,10 @@ def _left(world: World) -> list[str]:
 
 
 def shrink(found: Plan, seconds: float = 20) -> tuple[Plan, list[int]]:
-    """Leaves out steps, in ever smaller stretches, and small limits, as long as the run still fails. Returns the
-    shorter plan and the numbers of its steps."""
+    """Leaves out steps, and then small limits, as long as the run still fails. Returns the shorter plan and the numbers
+    of its steps."""
     until = time.monotonic() + seconds
-    kept = list(range(len(found.steps)))
-    stretch = len(kept) // 2
-    while stretch:
-        begin = 0
-        while begin < len(kept) and time.monotonic() < until:
-            fewer = kept[:begin] + kept[begin + stretch :]
-            if attempt(found, fewer) is not None:
-                kept = fewer
-            else:
-                begin += stretch
-        stretch //= 2
+    kept = fewer_steps(len(found.steps), lambda fewer: attempt(found, fewer) is not None, seconds)
     for name in found.limits:
         without = {other: value for other, value in found.limits.items() if other != name}
         if time.monotonic() < until and attempt(found._replace(limits=without), kept) is not None:
@@ -235,11 +217,6 @@ def report(seed: int, found: Plan) -> str:
     """Returns the report of a failed run: the shortest run found that fails, and how to repeat it."""
     shorter, kept = shrink(found)
     failure = attempt(shorter, kept)
-    if failure is None:
-        return f"seed {seed} failed once and then no more: something in it does not follow from the seed"
-    trace = "".join(traceback.format_exception(failure.error)[-4:])
     limits = ",".join(f"{name}={value}" for name, value in shorter.limits.items())
-    return (
-        f"{failure.told()}\n{trace}\n{found.memory}, stays {found.stays}\nfailed in {failure.what}: {failure.error}\n"
-        f"again: python -m tests.fuzz {seed} --limits '{limits}' --steps {','.join(map(str, kept))}"
-    )
+    head = "" if failure is None else f"{failure.told()}\n{found.memory}, stays {found.stays}"
+    return report_of(failure, head, f"tests.fuzz {seed} --limits '{limits}' --steps {','.join(map(str, kept))}")

@@ -14,9 +14,11 @@ from types import FrameType
 import pytest
 
 import shoal_slice_node
+from shoal_contract.errors import ResourceExhausted
 from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.limits import INLINE_STREAMS_MAX
 from shoal_slice_node.core.turns import Source
 
@@ -243,3 +245,39 @@ def test_a_change_of_a_watched_key_goes_the_way_that_the_walk_tells() -> None:
 @pytest.mark.parametrize("walk", ["ba", "abd", "aab"])
 def test_a_step_that_is_not_met_in_order_is_found(walk: str) -> None:
     assert first_unmet([("f", name) for name in walk], [("f", name) for name in "abc"]) is not None
+
+
+def test_a_session_that_waits_for_room_goes_the_way_that_its_walk_tells() -> None:
+    core = CoreDriver()
+    core.restart(DispatchShares(deliveries_bytes=100_000))
+    core.change(declare(*"abc"), *(bind(name, name) for name in "abc"))
+    core.change(*(publish(key, bytes(60_000)) for key in "aabbcc"))
+    sessions = [core.session(1 << 20, connection) for connection in "abc"]
+    with recorded() as calls:
+        for session, queue in zip(sessions, "abc", strict=True):
+            core.attach(session, queue)
+        core.pump()
+        taken = core.dispatcher.take(sessions[0], 1 << 20)
+        core.dispatcher.sent(sessions[0], taken.cost_bytes)
+        core.pump()
+    assert first_unmet(steps("A session that waits for room"), calls) is None
+
+
+def test_the_end_of_a_session_for_done_ranges_goes_the_way_that_its_walk_tells() -> None:
+    core = CoreDriver()
+    core.change(declare("q", "small"), bind("q", "k"), publish("k", *[b""] * 999))
+    session, share = core.session(), core.dispatcher.shares.attached
+    core.attach(session, "q")
+    core.take(session)
+    with recorded() as calls:
+        for offset in range(2, 999, 2):
+            core.ack(session, "k", offset, offset + 1)
+        share.limit_bytes = share.used_bytes
+        with pytest.raises(ResourceExhausted):
+            core.attach(core.session(), "small")
+        core.dispatcher.relieve()
+        core.pump()
+        assert session.ended_by is not None
+        core.dispatcher.close(session)
+        core.settle()
+    assert first_unmet(steps("The end of a session for done ranges"), calls) is None

@@ -3,8 +3,8 @@ queues. Of the connection whose sessions consume the queues with most of them th
 queue has.
 
 The ranges of a queue are shared among the sessions that consume it. For some queues no session can end: unary calls
-pulled from them, or nothing consumes them, and something rests. Together they weigh as one connection. Of these the
-ones with the most ranges are given up, until a connection has more than they: leases end, and delays. Where they have
+pulled from them, or nothing consumes them, and something rests. Together these queues weigh as one connection. When
+that is the heaviest, the queue with the most ranges among them is given up: its leases or delays end. Where they have
 more than half of the share, they go down to that: leases and delays may last for long, and others find no room
 meanwhile.
 """
