@@ -301,7 +301,8 @@ def _check_room_line(shares: DispatchShares, everyone: Iterable[Session]) -> Non
     for session in everyone:
         known = {attachment.feed.queue_id for attachment in session.attachments.values()}
         small, large = session.turned_away.small.keys(), session.turned_away.large.keys()
-        assert small | large <= known and not small & large, f"session {session.number} waits for a queue it left"
+        assert small | large <= known, f"session {session.number} waits for a queue it left"
+        assert session.turned_away._offsets.keys() == large
     line, holding, holding_large, held_large_bytes = shares.line, Counter[str](), Counter[str](), 0
     for session in everyone:
         assert 0 <= session.held_large_bytes <= session.under_way_bytes
@@ -314,3 +315,4 @@ def _check_room_line(shares: DispatchShares, everyone: Iterable[Session]) -> Non
     for one, late in ((line._small, many), (line._large, set(holding_large))):
         assert all(one.connections.values()) and one.first.keys() == one.connections.keys() - late
         assert one.new.keys() == one.connections.keys() - holding.keys() - holding_large.keys()
+        assert one.busy.keys() == one.first.keys() - one.new.keys()

@@ -19,7 +19,7 @@ from shoal_slice_node.core.limits import (
     TURNS_PER_TURN_OF_ALL,
 )
 
-from .core_driver import CoreDriver, bind, declare, publish
+from .core_driver import CoreDriver, bind, declare, publish, purge
 
 LARGE = bytes(2 * LARGE_DELIVERY_BYTES)
 SHARE_BYTES = 6 * len(LARGE)
@@ -128,6 +128,76 @@ def test_a_queue_with_a_large_chunk_holds_up_no_other_queue_of_its_session() -> 
     core.attach(session, "two", 2)
     core.pump()
     assert took(core, session) == [1] and session.turned_away.large and not session.turned_away.small
+
+
+def test_a_large_chunk_holds_up_no_small_one_of_another_key_of_its_queue() -> None:
+    core, readers = filled()
+    session = consumer(core, "q", "one", [LARGE])
+    core.change(bind("q", "other"), publish("other", b"x"), publish("q", b"behind the large one"))
+    core.pump()
+    assert took(core, session) == [1]
+    core.change(publish("other", b"xy"))
+    core.pump()
+    assert took(core, session) == [2]
+    while not session.waiting:
+        one_reads(core, readers)
+    assert took(core, session)[0] == len(LARGE)
+
+
+def test_a_large_chunk_that_is_gone_holds_up_nothing() -> None:
+    core, _ = filled()
+    session = consumer(core, "q", "one", [LARGE])
+    core.change(purge("q"))
+    core.change(publish("q", b"x"))
+    core.pump()
+    assert took(core, session) == [1]
+
+
+def test_another_consumer_of_the_queue_gets_a_large_chunk_if_the_first_one_leaves() -> None:
+    core, readers = filled()
+    first = consumer(core, "q", "one", [LARGE])
+    other = core.session(1 << 20, "other")
+    core.attach(other, "q")
+    core.pump()
+    core.dispatcher.close(first)
+    core.pump()
+    while not other.waiting:
+        one_reads(core, readers)
+    assert took(core, other) == [len(LARGE)]
+
+
+def test_a_connection_with_many_small_ones_under_way_has_its_turn_while_others_wait_for_large_ones() -> None:
+    line = RoomLine(Share("deliveries", 100))
+    gateway, light, large = (Session(number, 100, connection=str(number)) for number in range(3))
+    for _ in range(SMALL_HOLDERS_MAX):
+        line.holds(gateway)
+    line.join(gateway)
+    turns = []
+    for _ in range(2 * TURNS_PER_TURN_OF_ALL):
+        line.join(light)
+        line.join(large, large=True)
+        turns.append(line.begin_turn())
+        line.end_turn()
+    assert turns.count((gateway, False)) == 1
+
+
+def test_a_connection_with_something_under_way_has_its_turn_though_new_ones_come_again_and_again() -> None:
+    """Clients that read at once keep the share full: a gateway with one slow session got nothing for its others."""
+    share = Share("deliveries", 100)
+    line = RoomLine(share)
+    gateway, new, slow = (Session(number, 100, connection=name) for number, name in enumerate("gng"))
+    line.holds(slow)
+    share.hold(90)
+    line.join(gateway)
+    turns = []
+    for _ in range(2 * TURNS_PER_TURN_OF_ALL):
+        line.join(new)
+        turns.append(line.begin_turn()[0])
+        line.end_turn()
+    assert turns.index(gateway) < TURNS_PER_TURN_OF_ALL
+    line.leave(new)
+    line.join(gateway)
+    assert not line, "large ones have the rest"
 
 
 def test_small_ones_leave_large_ones_some_of_the_share() -> None:

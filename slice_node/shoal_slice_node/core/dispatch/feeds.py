@@ -317,6 +317,15 @@ class Feed:
         if not self.gone and attachment.join_line():
             self._line.append(attachment)
 
+    def line_up_first(self, attachment: Attachment) -> None:
+        """Puts an attachment first in line, for the turn of its session. While it has room no other one is looked at:
+        those would be turned away, and wait for a turn in which they turn this one away, without end."""
+        if self.gone:
+            return
+        if not attachment.join_line():
+            self._line.remove(attachment)
+        self._line.appendleft(attachment)
+
     def pick(self, more: int = 0, more_bytes: int = 0) -> Attachment | None:
         """Returns the next attachment in line that has room. A session without room notes this feed, and asks for it
         when it has room. `more`, `more_bytes`: so much is to go before the last message; None, and it stays the next,
@@ -332,16 +341,6 @@ class Feed:
         """Lets others go first, if the attachment is the next in line."""
         if len(self._line) > 1 and self._line[0] is attachment:
             self._line.rotate(-1)
-
-    def leave_line(self, attachment: Attachment) -> None:
-        """Takes the attachment that was picked last out of the line: its session waits for its turn."""
-        line = self._line
-        if line and line[-1] is attachment:
-            line.pop()
-            attachment.taken_from_line()
-        elif line and line[0] is attachment:
-            line.popleft()
-            attachment.taken_from_line()
 
     def next_for_live(self, cost_bytes: int) -> Attachment | None:
         """Returns the next attachment, in turns, whose session has room for a live chunk that takes so much memory: its

@@ -101,6 +101,10 @@ def fill(
     the budget is spent, the stream has as many done ranges as are allowed and waits for acks, or something of it comes
     back soon. `give_run`: does as `give` with each of many chunks, sooner."""
     cost = 0
+    session = registry.shares.line.small_turn_of
+    if session is not None and session.turned_away.is_large(stream.feed.queue_id, stream.key_id, stream.lowest):
+        budget.looks -= 1
+        return False
     if registry.leaving and stream.out:
         back = bring_back(registry, stream)
         if not back.is_all:
@@ -355,8 +359,8 @@ class _Filling:
         if not self._registry.shares.line.is_too_large(session, parcel_bytes(part.chunk, part.key)):
             return True
         self._budget.spend(part)
-        self._stream.feed.leave_line(attachment)
-        session.turn_away(self._stream.feed, large=True)
+        session.turned_away.add_large(self._stream.feed, self._stream.key_id, self._stream.lowest)
+        session.wait_for_room()
         return False
 
     def _give_to(self, attachment: Attachment, part: ChunkPart) -> None:

@@ -124,7 +124,7 @@ class Pump:
             feed = session.turned_away.next(large)
             attachment = feed.attachments.get(session.number)
             if attachment is not None and attachment.window_open:
-                feed.line_up(attachment)
+                feed.line_up_first(attachment)
                 registry.wake(feed)
                 if feed in registry.ready:
                     del registry.ready[feed]

@@ -42,14 +42,17 @@ _Connections = OrderedDict[str, OrderedDict["Session", None]]
 
 class _Line:
     """Keeps sessions that wait, by connection. The first connection is next, and none is empty. `first`: those of these
-    connections that come first; the first one is next. `new`: those of these to which nothing is under way."""
+    connections that come first; the first one is next. `new`: those of these to which nothing is under way; `busy`: the
+    others of these. `turns`: how many it had."""
 
-    __slots__ = ("connections", "first", "new")
+    __slots__ = ("busy", "connections", "first", "new", "turns")
 
     def __init__(self) -> None:
         self.connections: _Connections = OrderedDict()
         self.first: OrderedDict[str, None] = OrderedDict()
         self.new: OrderedDict[str, None] = OrderedDict()
+        self.busy: OrderedDict[str, None] = OrderedDict()
+        self.turns = 0
 
     def join(self, session: Session) -> None:
         """Lets the session wait, if it does not. `put` must follow."""
@@ -57,7 +60,8 @@ class _Line:
 
     def put(self, connection: str, comes_first: bool, is_new: bool) -> None:
         """Notes how the connection waits, if sessions of it do."""
-        for some, belongs in ((self.first, comes_first), (self.new, is_new)):
+        is_busy = comes_first and not is_new
+        for some, belongs in ((self.first, comes_first), (self.new, is_new), (self.busy, is_busy)):
             if not belongs:
                 some.pop(connection, None)
             elif connection in self.connections:
@@ -177,11 +181,14 @@ class RoomLine:
 
     def is_too_large(self, session: Session, cost_bytes: int) -> bool:
         """Returns whether what takes so much memory has to wait for a turn in the line for large chunks."""
-        if cost_bytes <= LARGE_DELIVERY_BYTES or self._in_turn is None or self._in_turn[1]:
-            return False
-        if cost_bytes <= self._small_max_bytes:
-            return False
-        return session is self._in_turn[0] and (self.is_nearly_full or bool(self._large.connections))
+        return session is self.small_turn_of and cost_bytes > self._small_max_bytes
+
+    @property
+    def small_turn_of(self) -> Session | None:
+        """Returns the session that has a turn in which nothing large is given; None: there is none."""
+        if self._in_turn is None or self._in_turn[1]:
+            return None
+        return self._in_turn[0] if self.is_nearly_full or self._large.connections else None
 
     def has_room_for_live(self, session: Session, cost_bytes: int) -> bool:
         """Returns whether the session may be given a live chunk that takes so much memory: it cannot wait."""
@@ -250,8 +257,12 @@ class RoomLine:
         others_turn = self._turns % TURNS_PER_TURN_OF_ALL == 0
         large = bool(self._next_large) and (others_turn or not self._next_small)
         line, of = (self._large, self._next_large) if large else (self._small, self._next_small)
-        if not others_turn and line.first and of is line.connections:
+        line.turns += 1
+        is_turn_of_all = line.turns % TURNS_PER_TURN_OF_ALL == 0
+        if of is line.connections and line.first and not is_turn_of_all:
             of = line.first
+        elif of is line.new and line.busy and is_turn_of_all:
+            of = line.busy
         self._in_turn = line.take(of), large
         return self._in_turn
 

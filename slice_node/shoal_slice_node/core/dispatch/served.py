@@ -103,5 +103,4 @@ def _silence(dispatcher: Dispatcher, feed: Feed, stream: Stream) -> str:
 def _waits_for_acks(stream: Stream) -> bool:
     """Returns whether the stream has as many done ranges as are allowed, and its lowest message is out, or rests: then
     only the ack of this message helps, or the end of its rest."""
-    lowest = stream.returned[0].first if stream.returned else stream.next
-    return stream.messages_allowed <= 0 and stream.waits_below(lowest)
+    return stream.messages_allowed <= 0 and stream.waits_below(stream.lowest)

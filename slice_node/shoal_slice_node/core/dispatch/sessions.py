@@ -285,9 +285,9 @@ class Session:
         attachment.pause(False)
         return attachment
 
-    def turn_away(self, feed: Feed, large: bool = False) -> None:
-        """Notes that the feed found no room here; `large`: for a large chunk."""
-        self.turned_away.add(feed, large)
+    def turn_away(self, feed: Feed) -> None:
+        """Notes that the feed found no room here. A session with room of its own waits for its turn."""
+        self.turned_away.add(feed)
         self.wait_for_room()
 
     def wait_for_room(self) -> None:

@@ -474,6 +474,11 @@ class Stream:
         given before it is."""
         return any(not entry.attachment.attached for entry in self.out)
 
+    @property
+    def lowest(self) -> int:
+        """Returns the offset of what is given next: what came back comes first."""
+        return self.returned[0].first if self.returned else self.next
+
     def waits_below(self, offset: int) -> bool:
         """Returns whether something below `offset` is out, or rests."""
         is_out = bool(self.out) and self.out[0].first < offset
