@@ -467,10 +467,6 @@ APPLIED_WHOLE_MAX: Final = 64
 INLINE_STREAMS_MAX: Final = 400
 """Streams made, or looked at, at once when a queue is attached or detached: about 1 ms; more are done in turns."""
 
-AT_ONCE_BETWEEN_TURNS_MAX: Final = 2 * INLINE_STREAMS_MAX
-"""Streams looked at and stretches taken back at once between two turns of the pump, whoever leaves: about 2 ms. What
-comes beyond waits for turns."""
-
 STREAMS_PER_HANDLE: Final = 8
 """Streams made, or parcels that were not sent listed, for what it costs to attach or detach one queue."""
 

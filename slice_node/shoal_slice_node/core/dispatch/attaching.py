@@ -243,26 +243,16 @@ class Attaching:
         self.closing.append(session)
         registry.leaving.session_ends(session)
         # A session with much that was not sent does not get through in this step.
-        cost = STREAMS_PER_HANDLE * (1 + len(session.by_queue) + len(session.pullers))
-        if cost <= INLINE_STREAMS_MAX + STREAMS_PER_HANDLE and registry.at_once.left > 0:
-            registry.at_once.spend(cost)
+        if len(session.by_queue) + len(session.pullers) <= INLINE_STREAMS_MAX // STREAMS_PER_HANDLE:
             self.closing.rotate(1)
-            self._close_first(INLINE_STREAMS_MAX // STREAMS_PER_HANDLE)
+            self.close_turn(INLINE_STREAMS_MAX // STREAMS_PER_HANDLE)
 
     def close_turn(self, handles_max: int) -> None:
-        """Detaches some of the queues of sessions that ended. Sessions take turns: what waited for one is not kept
+        """Detaches some of the queues of a session that ended. Sessions take turns: what waited for one is not kept
         until a large one before it is done."""
-        while handles_max > 0 and self.closing:
-            handles_max -= self._close_first(handles_max)
-
-    def _close_first(self, handles_max: int) -> int:
-        """Detaches some of the queues of the session that is next. Returns what it cost, in handles."""
         session = self.closing.popleft()
-        cost = 1 + len(session.by_queue) + len(session.pullers) + session.not_listed // STREAMS_PER_HANDLE
         if self._close_some(session, handles_max):
             self.closing.append(session)
-            return handles_max
-        return cost
 
     def _close_some(self, session: Session, handles_max: int) -> bool:
         """Detaches some of its queues, once what was not sent is listed. Returns whether there is more to do."""

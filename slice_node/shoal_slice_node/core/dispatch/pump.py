@@ -40,7 +40,6 @@ class Pump:
 
     def __init__(self, registry: Registry, growing: Growing, attaching: Attaching, acks: AcksInFlight) -> None:
         self._registry = registry
-        self._attaching = attaching
         self._kinds = (
             _Kind(registry.ready, self._fill_turn),
             _Kind(growing.spreads, partial(growing.turn, PUMP_TURN_HANDLES)),
@@ -69,8 +68,6 @@ class Pump:
     def turn(self) -> bool:
         """Takes one bounded step of the next kind of work in turn. Returns False if there is none."""
         kinds = self._kinds
-        if not (self._attaching.closing or self._attaching.returning.walks):
-            self._registry.at_once.renew()
         for step in range(len(kinds)):
             index = (self._next_kind + step) % len(kinds)
             if kinds[index].waiting:

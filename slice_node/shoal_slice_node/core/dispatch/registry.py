@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 
 from shoal_contract.options import DURABLE, QueueOptions
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.dispatch.at_once import AtOnce
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.exclusive import Exclusives
 from shoal_slice_node.core.dispatch.farewells import Farewells
@@ -78,7 +77,6 @@ class Registry:
         self.timeouts = Timeouts(self)
         self.exclusives = Exclusives()
         self.leaving = Leaving()
-        self.at_once = AtOnce()
         self.range_room = RangeRoom(shares.attached)
         self.short = ShortFeeds(self.range_room)
         self.marks = Marks()
@@ -231,20 +229,18 @@ class Registry:
 
     def end_feed(self, feed: Feed, at_once_max: int = INLINE_STREAMS_MAX) -> int:
         """Ends a registered feed: its streams leave their keys, in turns if they, or what is out, are many. Returns how
-        many left at once, with what was out of them; never more than `at_once_max`, nor than all may (AtOnce)."""
+        many left at once, with what was out of them; never more than `at_once_max`."""
         del self.feeds[feed.queue_id]
         self.unconsumed.discard(feed)
         self.loaded(feed)
         self.short.forget(feed)
         streams = feed.end()
         self.shares.attached.let_go(FEED_BYTES + STREAM_BYTES * len(streams) + feed.names_bytes)
-        at_once_max = min(at_once_max, self.at_once.left)
         if len(streams) <= min(64, at_once_max):
             cost = len(streams) + sum([stream.stretches for stream in streams.values()])
             if cost <= at_once_max:
                 for stream in streams.values():
                     self.forget_stream(stream)
-                self.at_once.spend(cost)
                 return cost
         self.forgetting.append(streams)
         return 0

@@ -38,27 +38,21 @@ class Returning:
             feed.begin_leave()
             self._registry.leaving.begin_feed()
         walk.left[attachment] = None
-        is_small = is_small and session.owed <= INLINE_STREAMS_MAX and self._registry.at_once.left > 0
+        is_small = is_small and session.owed <= INLINE_STREAMS_MAX
         if is_small and session.count_not_sent() <= INLINE_STREAMS_MAX // STREAMS_PER_HANDLE:
             self.walks.move_to_end(feed, last=False)
-            self._registry.at_once.spend(self._turn(INLINE_STREAMS_MAX))
+            self.turn(INLINE_STREAMS_MAX)
 
     def turn(self, cost_max: int) -> None:
         """Goes on with the feed that waited longest. What is taken back costs 1 for each stretch, and what is listed of
         its session's parcels; what is looked at costs less. The last attachment may exceed `cost_max`."""
-        self._turn(cost_max)
-
-    def _turn(self, cost_max: int) -> int:
-        """Does what `turn` does. Returns what it cost."""
         feed, walk = self.walks.popitem(last=False)
-        cost = walk.go_on(cost_max)
-        if walk.has_more:
+        if walk.go_on(cost_max):
             self.walks[feed] = walk  # Behind the others: feeds take turns.
         else:
             feed.end_leave()
             self._registry.leaving.end_feed()
         after_release(self._registry, feed)
-        return cost
 
 
 class _Walk:
@@ -75,13 +69,8 @@ class _Walk:
         self._is_whole = True
         """These are of all streams, or were. A few are looked at before all are listed: 2 ms if they are 95,000."""
 
-    @property
-    def has_more(self) -> bool:
-        """Returns whether there is more to do."""
-        return bool(self.left) and not self._feed.gone
-
-    def go_on(self, cost_max: int) -> int:
-        """Looks at some streams. Returns what it cost."""
+    def go_on(self, cost_max: int) -> bool:
+        """Looks at some streams. Returns whether there is more to do."""
         feed, looks = self._feed, cost_max * LOOKED_AT_PER_COST
         while looks > 0 and self.left and not feed.gone:
             looks -= 1
@@ -98,7 +87,7 @@ class _Walk:
                 if not back.is_all:
                     break
             self._key_ids.pop()
-        return 1 + cost_max - looks // LOOKED_AT_PER_COST
+        return bool(self.left) and not feed.gone
 
     def _list_anew(self) -> int:
         """Begins to look at streams, if something is out that may be found there. Returns how many are listed."""
