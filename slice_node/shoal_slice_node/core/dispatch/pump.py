@@ -32,7 +32,7 @@ class _Kind(NamedTuple):
     """Describes a kind of work: what waits for it, and a bounded step of it."""
 
     waiting: Sized
-    step: Callable[[], None]
+    step: Callable[[], object]
 
 
 class Pump:
@@ -66,15 +66,19 @@ class Pump:
         return any(waiting for waiting, _ in self._kinds)
 
     def turn(self) -> bool:
-        """Takes one bounded step of the next kind of work in turn. Returns False if there is none."""
+        """Takes one bounded step of the next kind of work in turn. Returns False if there is none. More may be done at
+        once from now on."""
         kinds = self._kinds
+        found = False
         for step in range(len(kinds)):
             index = (self._next_kind + step) % len(kinds)
             if kinds[index].waiting:
                 self._next_kind = index + 1
                 kinds[index].step()
-                return True
-        return False
+                found = True
+                break
+        self._registry.at_once.renew()
+        return found
 
     def _fill_turn(self) -> None:
         """Reads logs for the feed that waited longest."""
