@@ -242,7 +242,7 @@ async def test_what_waited_is_done_when_the_loop_is_stopped_meanwhile(monkeypatc
         for number in range(20):
             found.loop.between(partial(seen.append, number))
         async with asyncio.timeout(10):
-            while not seen:
+            while not seen:  # noqa: ASYNC110 - the loop's doing
                 await asyncio.sleep(0)
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)

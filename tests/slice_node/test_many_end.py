@@ -87,6 +87,23 @@ def test_sessions_that_end_together_are_closed_in_turns(core: NacksDriver, monke
     assert again == had
 
 
+def test_once_some_wait_all_that_end_wait(core: NacksDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else what closes a thousand goes on at the pump's pace: the commit loop did, and applied nothing meanwhile."""
+    sessions = [consume(core, number) for number in range(SESSIONS)]
+    for session in sessions:
+        core.take(session)
+    *others, last = sessions
+    for session in others:
+        core.dispatcher.close(session)
+    assert core.dispatcher.attaching.closing
+    core.dispatcher.registry.at_once.renew()
+    work = Work(monkeypatch)
+    core.dispatcher.close(last)
+    assert work.take() == 0 and last.by_queue and core.dispatcher.attaching.closing[-1] is last
+    finish(core, work)
+    assert not last.by_queue
+
+
 def test_a_session_that_ends_alone_is_closed_at_once(core: NacksDriver, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(SESSIONS):
         session = consume(core, number)

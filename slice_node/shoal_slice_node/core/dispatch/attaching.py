@@ -240,15 +240,15 @@ class Attaching:
         session.close()
         registry.dirty.pop(session.number, None)
         registry.roomy.pop(session, None)
-        self.closing.append(session)
         registry.leaving.session_ends(session)
-        # A session with much that was not sent does not get through in this step.
+        # A session with much that was not sent does not get through in this step. Once some wait, all that come wait:
+        # else each turn of the pump would let more in, and what calls this for a thousand would get no further.
         handles = len(session.by_queue) + len(session.pullers)
         cost = STREAMS_PER_HANDLE * (1 + handles) + min(session.not_listed, INLINE_STREAMS_MAX)
-        if handles <= INLINE_STREAMS_MAX // STREAMS_PER_HANDLE and registry.at_once.take(cost):
-            self.closing.pop()
-            if not self._close_some(session, INLINE_STREAMS_MAX // STREAMS_PER_HANDLE):
-                self.closing.appendleft(session)
+        is_small = handles <= INLINE_STREAMS_MAX // STREAMS_PER_HANDLE
+        at_once = is_small and not self.closing and registry.at_once.take(cost)
+        if not (at_once and self._close_some(session, INLINE_STREAMS_MAX // STREAMS_PER_HANDLE)):
+            self.closing.append(session)
 
     def close_turn(self, handles_max: int) -> None:
         """Detaches some of the queues of sessions that ended. Sessions take turns: what waited for one is not kept

@@ -43,7 +43,7 @@ class Pump:
         self._kinds = (
             _Kind(registry.ready, self._fill_turn),
             _Kind(growing.spreads, partial(growing.turn, PUMP_TURN_HANDLES)),
-            _Kind(attaching.returning.walks, partial(attaching.returning.turn, PUMP_TURN_HANDLES)),
+            _Kind(attaching.returning.walks, partial(attaching.returning.turns, PUMP_TURN_HANDLES)),
             _Kind(registry.releases.waiting, partial(registry.releases.turn, PUMP_TURN_HANDLES)),
             _Kind(registry.timeouts.ending, partial(registry.timeouts.turn, PUMP_TURN_HANDLES)),
             _Kind(acks.gaps_left, partial(acks.gaps_turn, PUMP_TURN_HANDLES)),
@@ -142,12 +142,13 @@ class Pump:
 
     def _forget_turn(self) -> None:
         forgetting = self._registry.forgetting
-        streams = forgetting[0]
         left = PUMP_TURN_HANDLES
-        while left > 0:
+        while left > 0 and forgetting:
+            streams = forgetting[0]
             if not streams:
                 forgetting.popleft()
-                return
+                left -= 1
+                continue
             stream = streams.popitem()[1]  # Freed one by one: a large feed at once would take long.
             left -= 1 + stream.stretches
             self._registry.forget_stream(stream)

@@ -45,6 +45,11 @@ class Returning:
                 self.walks.move_to_end(feed, last=False)
                 at_once.spend(self.turn(min(INLINE_STREAMS_MAX, at_once.left)))
 
+    def turns(self, cost_max: int) -> None:
+        """Goes on with feeds, as `turn` does, until that has cost so much, STREAMS_PER_HANDLE for each at least."""
+        while self.walks and cost_max > 0:
+            cost_max -= STREAMS_PER_HANDLE + self.turn(cost_max)
+
     def turn(self, cost_max: int) -> int:
         """Goes on with the feed that waited longest. What is taken back costs 1 for each stretch, and what is listed of
         its session's parcels; what is looked at costs less. The last attachment may exceed `cost_max`. Returns what it
