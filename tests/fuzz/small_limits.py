@@ -87,6 +87,7 @@ SMALL: dict[str, tuple[int, ...]] = {
     "ACK_FEEDS_NAMED_MAX": (0, 1),
     # Dispatch.
     "INLINE_STREAMS_MAX": (1, 8),
+    "AT_ONCE_MAX": (0, 1, 9, 30),
     "GIVEN_AT_ONCE_MAX": (0, 1, 2),
     "GROWTHS_WAITING_BYTES_MAX": (0, 30),
     "DELIVERED_MARKS_MAX": (1,),

@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from shoal_contract.errors import Corrupt, Fenced, ResourceExhausted, ShoalError, Unavailable
 from shoal_slice_node.adapters import commit_loop
 from shoal_slice_node.adapters.limits import PENDING_BYTES_DEFAULT, SOURCE_PENDING_BYTES_MIN
+from shoal_slice_node.adapters.steps import StepWatch
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.records import Acked, Kind, encode_acks
 from shoal_slice_node.core.node import ack_flush
@@ -214,6 +216,45 @@ async def test_a_loop_stopped_in_the_middle_of_a_record_leaves_it_whole(
         assert len(list(found.core.tables.key.scan())) == 900
         assert found.commit.applied_lsn == found.core.engine.state.lsn, "or a replay would apply it twice"
         found.core.check()
+
+
+async def test_what_waited_for_all_of_a_record_is_done_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ends of 1,520 sessions were one step."""
+    slowly(monkeypatch)
+    async with looped() as (found, _):
+        done, seen = await in_part(found), list[int]()
+        for number in range(20):
+            found.loop.between(partial(seen.append, number))
+        at = set[int]()
+        async with asyncio.timeout(10):
+            while len(seen) < 20:
+                at.add(len(seen))
+                await asyncio.sleep(0)
+        assert isinstance(await done, Effects)
+        assert seen == list(range(20)) and len(at) > 10, "others had turns"
+
+
+async def test_what_waited_is_done_when_the_loop_is_stopped_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    slowly(monkeypatch)
+    async with looped() as (found, task):
+        await in_part(found)
+        seen: list[int] = []
+        for number in range(20):
+            found.loop.between(partial(seen.append, number))
+        async with asyncio.timeout(10):
+            while not seen:  # noqa: ASYNC110 - the loop's doing
+                await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert seen == list(range(20))
+
+
+async def test_steps_see_what_is_done_between_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    began: list[float] = []
+    async with looped() as (found, _):
+        monkeypatch.setattr(StepWatch, "done", lambda steps, at: began.append(at))
+        found.loop.between(lambda: None)
+        assert len(began) == 1
 
 
 async def test_who_waits_for_whole_records_gets_a_turn_between_two_and_never_in_one(

@@ -10,7 +10,7 @@ from shoal_slice_node.core.dispatch.attaching import Attaching, Begun
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.limits import ATTACHED_PER_STEP, INLINE_STREAMS_MAX
+from shoal_slice_node.core.limits import ATTACHED_PER_STEP, INLINE_STREAMS_MAX, PUMP_TURN_HANDLES
 
 from .core_driver import CoreDriver, bind, declare, drop, publish
 
@@ -106,7 +106,7 @@ def test_a_record_that_drops_many_queues_of_many_keys_forgets_a_few_streams_at_o
     while core.dispatcher.has_work:
         forgotten.append(0)
         core.dispatcher.turn()
-    assert len(forgotten) > 10 and max(forgotten) <= INLINE_STREAMS_MAX
+    assert len(forgotten) > 10 and max(forgotten) <= PUMP_TURN_HANDLES
     assert not core.dispatcher.registry.by_key
 
 

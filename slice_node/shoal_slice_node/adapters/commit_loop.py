@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Literal, Protocol
@@ -86,12 +87,14 @@ class CommitLoop:
         self.between_records = WholeRecords()
         """Is not set while a record is applied in part: then only this loop may look at the tables or at dispatch."""
         self.between_records.set()
-        self._afterwards: list[Callable[[], None]] = []
+        self._afterwards: deque[Callable[[], None]] = deque()
 
     def between(self, work: Callable[[], None]) -> None:
         """Does a small piece of work now or, if a record is applied in part, when all of that record is applied."""
         if self.between_records.is_set():
+            began = time.perf_counter()
             work()
+            self._steps.done(began)
         else:
             self._afterwards.append(work)
 
@@ -201,7 +204,7 @@ class CommitLoop:
                     had_rest = True
                     began = await self._rest(began)
             elif not self.between_records.is_set():
-                self._go_on()
+                began = await self._go_on(began)
                 if had_rest:  # Tasks that waited for all of the record have a turn now.
                     had_rest = False
                     began = await self._pause(began)
@@ -223,16 +226,29 @@ class CommitLoop:
             await asyncio.sleep(0)
         except asyncio.CancelledError:  # The record is finished even when the loop is stopped.
             self.commit.finish_record()
-            self._go_on()
+            self._finish()
             raise
         return time.perf_counter()
 
-    def _go_on(self) -> None:
-        """Ends the time of a record applied in part: sets `between_records` and does the work that waited for it."""
+    async def _go_on(self, began: float) -> float:
+        """Ends the time of a record applied in part: sets `between_records` and does the work that waited for it, in
+        slices of about LOOP_SLICE_MS. Returns when the last one began."""
         self.between_records.set()
-        afterwards, self._afterwards = self._afterwards, []
-        for piece in afterwards:
-            piece()
+        while self._afterwards:
+            self._afterwards.popleft()()
+            if self._afterwards and time.perf_counter() - began > LOOP_SLICE_MS / 1000:
+                try:
+                    began = await self._pause(began)
+                except asyncio.CancelledError:  # What ended is closed even when the loop is stopped.
+                    self._finish()
+                    raise
+        return began
+
+    def _finish(self) -> None:
+        """Does at once what `_go_on` does, as the loop ends."""
+        self.between_records.set()
+        while self._afterwards:
+            self._afterwards.popleft()()
 
 
 async def _ended(work: asyncio.Future[object]) -> None:

@@ -467,6 +467,11 @@ APPLIED_WHOLE_MAX: Final = 64
 INLINE_STREAMS_MAX: Final = 400
 """Streams made, or looked at, at once when a queue is attached or detached: about 1 ms; more are done in turns."""
 
+AT_ONCE_MAX: Final = 1_000
+"""What is done at once of sessions that end, and queues that are attached, detached or forgotten, until the pump has
+its next turn: streams reached, and STREAMS_PER_HANDLE for each queue. About 4 ms; the rest has turns. The last one may
+exceed it by INLINE_STREAMS_MAX."""
+
 STREAMS_PER_HANDLE: Final = 8
 """Streams made, or parcels that were not sent listed, for what it costs to attach or detach one queue."""
 

@@ -166,7 +166,7 @@ class Attaching:
             assert queue is not None, f"queue {queue_id.hex()} has a name but no row"
             streams = queue.bindings + queue.details
             feed = registry.add_feed(queue_id, queue.name, queue.options, streams)
-            at_once = streams <= INLINE_STREAMS_MAX
+            at_once = streams <= INLINE_STREAMS_MAX and registry.at_once.take(streams)
             steps = load_streams(registry.state, feed, registry.register, queue if at_once else None)
             if at_once:
                 self.loading.appendleft((feed, steps))
@@ -240,25 +240,37 @@ class Attaching:
         session.close()
         registry.dirty.pop(session.number, None)
         registry.roomy.pop(session, None)
-        self.closing.append(session)
         registry.leaving.session_ends(session)
-        # A session with much that was not sent does not get through in this step.
-        if len(session.by_queue) + len(session.pullers) <= INLINE_STREAMS_MAX // STREAMS_PER_HANDLE:
-            self.closing.rotate(1)
-            self.close_turn(INLINE_STREAMS_MAX // STREAMS_PER_HANDLE)
-
-    def close_turn(self, handles_max: int) -> None:
-        """Detaches some of the queues of a session that ended. Sessions take turns: what waited for one is not kept
-        until a large one before it is done."""
-        session = self.closing.popleft()
-        if self._close_some(session, handles_max):
+        # A session with much that was not sent does not get through in this step. Once some wait, all that come wait:
+        # else each turn of the pump would let more in, and what calls this for a thousand would get no further.
+        handles = len(session.by_queue) + len(session.pullers)
+        cost = STREAMS_PER_HANDLE * (1 + handles) + min(session.not_listed, INLINE_STREAMS_MAX)
+        is_small = handles <= INLINE_STREAMS_MAX // STREAMS_PER_HANDLE
+        at_once = is_small and not self.closing and registry.at_once.take(cost)
+        if not (at_once and self._close_some(session, INLINE_STREAMS_MAX // STREAMS_PER_HANDLE)):
             self.closing.append(session)
 
-    def _close_some(self, session: Session, handles_max: int) -> bool:
-        """Detaches some of its queues, once what was not sent is listed. Returns whether there is more to do."""
+    def close_turn(self, handles_max: int) -> None:
+        """Detaches some of the queues of sessions that ended. Sessions take turns: what waited for one is not kept
+        until a large one before it is done. Many small ones go together: one walk then takes back what they had."""
+        while handles_max > 0 and self.closing:
+            session = self.closing.popleft()
+            cost = self._close_some(session, handles_max)
+            if cost:
+                handles_max -= cost
+            else:
+                self.closing.append(session)
+                return
+
+    def _close_some(self, session: Session, handles_max: int) -> int:
+        """Detaches some of its queues, once what was not sent is listed. Returns what it cost, in handles, or 0 if
+        there is more to do."""
+        before = session.not_listed
         more = session.not_sent.list_left_behind(STREAMS_PER_HANDLE * handles_max)
         self._registry.shares.let_go(session, session.not_sent.take_freed(session.under_way_bytes))
-        for _ in range(0 if more else handles_max):
+        if more:
+            return 0
+        for handles in range(handles_max):
             if session.by_queue:
                 self.detach(session, next(reversed(session.by_queue.values())))
             elif session.pullers:
@@ -270,8 +282,8 @@ class Attaching:
                 self.owing.append(session)
                 self.owing_turn(1)
                 self.relief.begin()  # It may not be enough: others may have had the same queues.
-                return False
-        return True
+                return 1 + handles + before // STREAMS_PER_HANDLE
+        return 0
 
     def owing_turn(self, sessions_max: int) -> None:
         """Lets go of what some of these sessions left behind, the last first: of those that have nothing out any more,

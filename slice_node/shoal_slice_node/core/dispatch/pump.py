@@ -32,7 +32,7 @@ class _Kind(NamedTuple):
     """Describes a kind of work: what waits for it, and a bounded step of it."""
 
     waiting: Sized
-    step: Callable[[], None]
+    step: Callable[[], object]
 
 
 class Pump:
@@ -43,7 +43,7 @@ class Pump:
         self._kinds = (
             _Kind(registry.ready, self._fill_turn),
             _Kind(growing.spreads, partial(growing.turn, PUMP_TURN_HANDLES)),
-            _Kind(attaching.returning.walks, partial(attaching.returning.turn, PUMP_TURN_HANDLES)),
+            _Kind(attaching.returning.walks, partial(attaching.returning.turns, PUMP_TURN_HANDLES)),
             _Kind(registry.releases.waiting, partial(registry.releases.turn, PUMP_TURN_HANDLES)),
             _Kind(registry.timeouts.ending, partial(registry.timeouts.turn, PUMP_TURN_HANDLES)),
             _Kind(acks.gaps_left, partial(acks.gaps_turn, PUMP_TURN_HANDLES)),
@@ -66,15 +66,19 @@ class Pump:
         return any(waiting for waiting, _ in self._kinds)
 
     def turn(self) -> bool:
-        """Takes one bounded step of the next kind of work in turn. Returns False if there is none."""
+        """Takes one bounded step of the next kind of work in turn. Returns False if there is none. More may be done at
+        once from now on."""
         kinds = self._kinds
+        found = False
         for step in range(len(kinds)):
             index = (self._next_kind + step) % len(kinds)
             if kinds[index].waiting:
                 self._next_kind = index + 1
                 kinds[index].step()
-                return True
-        return False
+                found = True
+                break
+        self._registry.at_once.renew()
+        return found
 
     def _fill_turn(self) -> None:
         """Reads logs for the feed that waited longest."""
@@ -138,12 +142,13 @@ class Pump:
 
     def _forget_turn(self) -> None:
         forgetting = self._registry.forgetting
-        streams = forgetting[0]
         left = PUMP_TURN_HANDLES
-        while left > 0:
+        while left > 0 and forgetting:
+            streams = forgetting[0]
             if not streams:
                 forgetting.popleft()
-                return
+                left -= 1
+                continue
             stream = streams.popitem()[1]  # Freed one by one: a large feed at once would take long.
             left -= 1 + stream.stretches
             self._registry.forget_stream(stream)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from shoal_contract.options import DURABLE, QueueOptions
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.dispatch.at_once import AtOnce
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.exclusive import Exclusives
 from shoal_slice_node.core.dispatch.farewells import Farewells
@@ -77,6 +78,7 @@ class Registry:
         self.timeouts = Timeouts(self)
         self.exclusives = Exclusives()
         self.leaving = Leaving()
+        self.at_once = AtOnce()
         self.range_room = RangeRoom(shares.attached)
         self.short = ShortFeeds(self.range_room)
         self.marks = Marks()
@@ -225,9 +227,9 @@ class Registry:
     def forget_if_idle(self, feed: Feed) -> None:
         """Forgets a feed that is idle: idle queues have no presence in memory."""
         if feed.idle and self.feeds.get(feed.queue_id) is feed:
-            self.end_feed(feed)
+            self.at_once.spend(1 + self.end_feed(feed, min(INLINE_STREAMS_MAX, self.at_once.left)))
 
-    def end_feed(self, feed: Feed, at_once_max: int = INLINE_STREAMS_MAX) -> int:
+    def end_feed(self, feed: Feed, at_once_max: int) -> int:
         """Ends a registered feed: its streams leave their keys, in turns if they, or what is out, are many. Returns how
         many left at once, with what was out of them; never more than `at_once_max`."""
         del self.feeds[feed.queue_id]

@@ -40,19 +40,29 @@ class Returning:
         walk.left[attachment] = None
         is_small = is_small and session.owed <= INLINE_STREAMS_MAX
         if is_small and session.count_not_sent() <= INLINE_STREAMS_MAX // STREAMS_PER_HANDLE:
-            self.walks.move_to_end(feed, last=False)
-            self.turn(INLINE_STREAMS_MAX)
+            at_once = self._registry.at_once
+            if at_once.left:
+                self.walks.move_to_end(feed, last=False)
+                at_once.spend(self.turn(min(INLINE_STREAMS_MAX, at_once.left)))
 
-    def turn(self, cost_max: int) -> None:
+    def turns(self, cost_max: int) -> None:
+        """Goes on with feeds, as `turn` does, until that has cost so much, STREAMS_PER_HANDLE for each at least."""
+        while self.walks and cost_max > 0:
+            cost_max -= STREAMS_PER_HANDLE + self.turn(cost_max)
+
+    def turn(self, cost_max: int) -> int:
         """Goes on with the feed that waited longest. What is taken back costs 1 for each stretch, and what is listed of
-        its session's parcels; what is looked at costs less. The last attachment may exceed `cost_max`."""
+        its session's parcels; what is looked at costs less. The last attachment may exceed `cost_max`. Returns what it
+        cost, 1 at least."""
         feed, walk = self.walks.popitem(last=False)
-        if walk.go_on(cost_max):
+        cost = walk.go_on(cost_max)
+        if walk.left and not feed.gone:
             self.walks[feed] = walk  # Behind the others: feeds take turns.
         else:
             feed.end_leave()
             self._registry.leaving.end_feed()
         after_release(self._registry, feed)
+        return cost
 
 
 class _Walk:
@@ -69,8 +79,8 @@ class _Walk:
         self._is_whole = True
         """These are of all streams, or were. A few are looked at before all are listed: 2 ms if they are 95,000."""
 
-    def go_on(self, cost_max: int) -> bool:
-        """Looks at some streams. Returns whether there is more to do."""
+    def go_on(self, cost_max: int) -> int:
+        """Looks at some streams, while any `left`. Returns what it cost."""
         feed, looks = self._feed, cost_max * LOOKED_AT_PER_COST
         while looks > 0 and self.left and not feed.gone:
             looks -= 1
@@ -87,7 +97,7 @@ class _Walk:
                 if not back.is_all:
                     break
             self._key_ids.pop()
-        return bool(self.left) and not feed.gone
+        return 1 + cost_max - looks // LOOKED_AT_PER_COST
 
     def _list_anew(self) -> int:
         """Begins to look at streams, if something is out that may be found there. Returns how many are listed."""
