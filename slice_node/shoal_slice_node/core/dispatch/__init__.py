@@ -23,6 +23,7 @@ What is kept:
                      turned_away: the feeds for which they do
 Beginning and ending:
     attaching        attaches and detaches; asked_attaches and attach_room look before anything changes
+    at_once          how much of that is done without a turn
     returning        takes back what those that left have out; bringing_back does it for one stream, leaving knows of it
     exclusive        which session consumes an exclusive queue; ended_handles are told of
     applying         takes in what records did; releases lets go in turns of what they ended
