@@ -424,7 +424,7 @@ class Node:
             self.on_change()
 
     def expire(self) -> None:
-        """Ends the leases that are over."""
+        """Ends leases that are over: as many as one tick takes. The others end with later ones."""
         leases = self.node.dispatcher.registry.leases
         leases.begin_open(self.now_ms)
         while leases._open or leases._sending:  # More than begin with one tick.
@@ -432,14 +432,15 @@ class Node:
         ending = [
             lease for until_ms, _, lease in leases._heap if until_ms <= self.now_ms and lease.until_ms == until_ms
         ]
-        over: set[object] = {lease for lease in ending if not lease.parcel}
         self._check_ack_timeouts(set(ending))
         timeouts = self.node.dispatcher.registry.timeouts
         timeouts.tick(self.now_ms)
+        lined_up = {lease for of_session in timeouts.ending.values() for lease, _ in of_session}
+        over: set[object] = {lease for lease in lined_up if not lease.parcel}
         while timeouts.ending:
             timeouts.turn(1)
         self.given.leases_over(over)
-        self.given.withdrawn({lease for lease in ending if lease not in over}, self._waiting)
+        self.given.withdrawn({lease for lease in lined_up if lease not in over}, self._waiting)
 
     def _check_ack_timeouts(self, ending: set[object]) -> None:
         """Checks that what reached a consumer with an ack timeout comes back when that is over, and not before."""
@@ -514,7 +515,7 @@ class Node:
     # Sessions.
 
     def open(self, window_bytes: int, lazy: bool) -> Client:
-        session = self.node.new_session(window_bytes, connection="ab"[len(self.clients) % 2])
+        session = self.node.new_session(window_bytes, connection="abcd"[len(self.clients) % 4])
         client = self.clients[session.number] = Client(session, lazy, self.epoch)
         return client
 

@@ -42,3 +42,17 @@ def test_an_attach_counts_for_the_drops_behind_it_until_it_is_done() -> None:
     assert not any(drop(name) for drop in (before, behind, last) for name in names)
     asked.begin([b"a"])
     assert not any(drop(b"a") for drop in (before, behind, last)), "it was asked for after all of them"
+
+
+def test_an_attach_behind_a_drop_does_not_count_for_it_once_those_before_it_are_done() -> None:
+    """The number of the first frame stayed: a queue that was detached again was not dropped, as it was in use."""
+    asked = AskedAttaches()
+    asked.begin([b"a"])
+    drop = asked.so_far()
+    asked.begin([b"a"])
+    last = asked.so_far()
+    asked.begin([b"a"])
+    asked.end([b"a"])
+    assert not drop(b"a") and last(b"a")
+    asked.end([b"a"])
+    assert not last(b"a") and asked.so_far()(b"a")

@@ -8,7 +8,7 @@ import pytest
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.dispatch import attach_room, attaching
+from shoal_slice_node.core.dispatch import attach_room, attaching, returning
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.pulling import PullTerms
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -185,6 +185,33 @@ def test_a_queue_whose_serving_makes_room_is_served_on(short_bytes: int) -> None
         found += [offset for _, offset, _ in core.take(stays)]  # This also looks for silent queues.
         core.ack(stays, "k", found[-1], found[-1] + 1)
     assert found[:10] == left
+
+
+@pytest.mark.parametrize("free_ranges", range(12))
+def test_a_queue_that_becomes_short_while_it_is_served_is_served_on(
+    free_ranges: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came back of a session that ended took the last memory, and what was given freed some, both in one turn:
+    nothing put the queue in line again for it."""
+    monkeypatch.setattr(returning, "INLINE_STREAMS_MAX", 1)
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k"))
+    stays, leaves = core.session(), core.session()
+    for session in (stays, leaves):
+        core.attach(session, "q")
+    core.change_all(publish("k", b"x") for _ in range(20))
+    assert len(core.take(leaves)) == 10
+    for _, offset, _ in core.take(stays):
+        core.ack(stays, "k", offset, offset + 1)
+    core.dispatcher.close(leaves)
+    share = core.dispatcher.shares.attached
+    share.limit_bytes = share.used_bytes + free_ranges * RANGE_BYTES - RANGE_BYTES // 2
+    (feed,) = core.dispatcher.feeds.values()
+    for stream in feed.streams.values():
+        feed.set_lagging(stream)
+    core.dispatcher.registry.wake(feed)
+    while core.dispatcher.turn():
+        core.check_served()
 
 
 def test_ranges_that_changes_make_of_attached_queues_have_a_bound() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch import detached_handles, sessions
+from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.detached_handles import DetachedHandles
 from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.shares import Share
 from shoal_slice_node.core.limits import ATTACHMENT_BYTES, FEED_BYTES, STREAM_BYTES
 from shoal_slice_node.core.node import requests
 
@@ -322,3 +326,17 @@ def test_a_handle_that_is_used_again_all_the_time_is_remembered_as_often_as_parc
             core.dispatcher.sent(session, core.dispatcher.take(session, 1).cost_bytes)
         assert session.detached.noted <= 6
     assert core.dispatcher.shares.attached.used_bytes < 100 * (FEED_BYTES + STREAM_BYTES + ATTACHMENT_BYTES)
+
+
+def test_all_handles_are_forgotten_once_nothing_waits_though_parcels_were_withdrawn() -> None:
+    """One that was detached with a parcel in wait that was withdrawn then stayed, and all that were detached later: as
+    long as nothing more was sent, and after the session's end for ever."""
+    share = Share("attached", 1 << 20)
+    detached, attachment = DetachedHandles(share), cast(Attachment, None)
+    for handle, last_parcel in ((1, 10), (2, 12), (3, 10), (1, 10)):
+        detached.note(handle, attachment, last_parcel)
+    assert [former[-1].last_parcel for former in detached._former.values()] == [10, 12, 12]
+    detached.forget_sent(10)
+    assert list(detached._former) == [2, 3]
+    detached.forget_sent(10, nothing_waits=True)
+    assert not detached and share.used_bytes == 0

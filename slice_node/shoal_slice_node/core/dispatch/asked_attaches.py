@@ -6,20 +6,19 @@ names.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable
 
 
 class AskedAttaches:
-    """Keeps, for each name, the first frame that asked for it since it was last done or refused, and how many did
-    besides."""
+    """Keeps, for each name, the frames that asked for it and are not done or refused. They end in their order."""
 
-    __slots__ = ("_first", "_frames", "_more")
+    __slots__ = ("_first", "_frames", "_later")
 
     def __init__(self) -> None:
         self._first: dict[bytes, int] = {}
-        self._more: Counter[bytes] = Counter()
-        """Only of names that several frames ask for."""
+        """The first of these frames."""
+        self._later: dict[bytes, list[int]] = {}
+        """The others: only of names that several frames ask for."""
         self._frames = 0
 
     def begin(self, names: Iterable[bytes]) -> None:
@@ -27,19 +26,20 @@ class AskedAttaches:
         self._frames = frame = self._frames + 1
         for name in names:
             if name in self._first:
-                self._more[name] += 1
+                self._later.setdefault(name, []).append(frame)
             else:
                 self._first[name] = frame
 
     def end(self, names: Iterable[bytes]) -> None:
-        """Notes that they were attached, or refused."""
+        """Notes that they were attached, or refused: what the first frame asked for that is not done."""
         for name in names:
-            if name not in self._more:
+            later = self._later.get(name)
+            if later is None:
                 del self._first[name]
-            elif self._more[name] > 1:
-                self._more[name] -= 1
-            else:
-                del self._more[name]
+                continue
+            self._first[name] = later.pop(0)
+            if not later:
+                del self._later[name]
 
     def so_far(self) -> Callable[[bytes], bool]:
         """Returns a function that says, now or later, whether an attach of a queue is not done yet that was asked for

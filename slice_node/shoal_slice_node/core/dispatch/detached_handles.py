@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class _Former(NamedTuple):
-    """Holds an attachment that a handle had. `last_parcel`: the number of the last parcel that may be its own. `note`:
+    """Holds an attachment that a handle had. `last_parcel`: no later parcel is its own. `note`:
     how many were noted, with this one."""
 
     last_parcel: int
@@ -40,6 +40,7 @@ class DetachedHandles:
     __slots__ = (
         "_former",
         "_is_kept",
+        "_last_parcel",
         "_notes",
         "_notes_before",
         "_room",
@@ -57,6 +58,8 @@ class DetachedHandles:
         self._former: OrderedDict[int, list[_Former]] = OrderedDict()
         """Those of a handle ascend by their last parcels and by their notes, and handles by those of their last
         attachments. The first of a plain dict is found past all that were taken from its front."""
+        self._last_parcel = 0
+        """That of the last note."""
         self._sent_to = 0
         """No parcel up to this number names a former attachment any more."""
         self._swept_to = 0
@@ -77,7 +80,7 @@ class DetachedHandles:
     def note(self, handle: int, attachment: Attachment, last_parcel: int) -> None:
         """Notes that an attachment left. `last_parcel`: the number of the last parcel that waits. Nothing may join it
         once the handle is used again (NacksTaken.close_parcels)."""
-        former = self._former.pop(handle, [])
+        former = self._former.get(handle, [])
         sent = bisect_right(former, self._sent_to, key=_LAST_PARCEL)
         gone = max(sent, bisect_right(former, self._swept_to, key=_NOTE))
         if gone:
@@ -85,9 +88,11 @@ class DetachedHandles:
             self._count(-gone)
         if not former or former[-1].last_parcel < last_parcel:  # Else it was given nothing.
             self._notes += 1
-            former.append(_Former(last_parcel, attachment, self._notes))
+            self._last_parcel = max(self._last_parcel, last_parcel)  # What waited behind this one may be withdrawn.
+            former.append(_Former(self._last_parcel, attachment, self._notes))
             self._count(1)
-        self._former[handle] = former
+            self._former[handle] = former
+            self._former.move_to_end(handle)
 
     def forget_sent(self, sent_to: int, nothing_waits: bool = False) -> None:
         """Forgets handles that no parcel above this number names any more: those before it have left. Of many only

@@ -38,9 +38,9 @@ class Budget:
     """Keeps what one turn may still read. `chunk_bytes`: bytes of the chunks that are sent. `rows`: parts, and what
     else reading logs costs (LogRows.cost). `gap_bytes`: what gaps may still take in an answer. `looks`: streams that
     may still be looked at. `given`: parts given so far, gaps included. `went_on`: see `goes_on`.
-    """
+    `was_short`: some stream got only its lowest message, as there was no memory for ranges."""
 
-    __slots__ = ("chunk_bytes", "gap_bytes", "given", "looks", "messages", "rows", "went_on")
+    __slots__ = ("chunk_bytes", "gap_bytes", "given", "looks", "messages", "rows", "was_short", "went_on")
 
     def __init__(self, rows: int, chunk_bytes: int, messages: int = 1 << 62, gap_bytes: int = 1 << 62) -> None:
         self.rows = rows
@@ -50,6 +50,7 @@ class Budget:
         self.looks = PUMP_TURN_LOOKS
         self.given = 0
         self.went_on = False
+        self.was_short = False
 
     @property
     def spent(self) -> bool:
@@ -62,6 +63,9 @@ class Budget:
         self.given += 1
         self.rows = 0
         self.went_on = True
+
+    def note_short(self, is_short: bool) -> None:
+        self.was_short = self.was_short or is_short
 
     def telling(self, give: Give) -> Give:
         """Returns what gives a gap, and spends it."""
@@ -135,6 +139,7 @@ def fill(
     if stream.messages_allowed > 0:
         caught_up = filling.give_again() and filling.give_next()
     else:
+        budget.note_short(stream.feed.is_short)  # Now: what comes back, or is given, may change it.
         filling.give_lowest()
         caught_up = False
     filling.count_reading()

@@ -89,7 +89,7 @@ class Pump:
         """Reads logs for a feed, as far as there is room and budget."""
         if feed.gone:
             return
-        registry, is_short = self._registry, feed.is_short
+        registry = self._registry
         passed_over, leases = feed.passed_over, registry.leases
         for stream in _in_turn(feed):
             if budget.spent or not feed.find_room():
@@ -100,7 +100,7 @@ class Pump:
             if not caught_up:
                 feed.set_lagging(stream)  # Behind the others: keys take turns.
             passed_over = 0 if caught_up or budget.given > before else passed_over + 1
-        if is_short:
+        if budget.was_short or feed.is_short:
             registry.short.note(feed)
         if budget.spent and passed_over < len(feed.lagging):
             registry.wake(feed)
