@@ -105,8 +105,7 @@ def fill(
     the budget is spent, the stream has as many done ranges as are allowed and waits for acks, or something of it comes
     back soon. `give_run`: does as `give` with each of many chunks, sooner."""
     cost = 0
-    session = registry.shares.line.small_turn_of
-    if session is not None and session.turned_away.is_large(stream.feed.queue_id, stream.key_id, stream.lowest):
+    if registry.shares.line.passes_over(stream):
         budget.looks -= 1
         return False
     if registry.leaving and stream.out:
@@ -358,13 +357,12 @@ class _Filling:
         return part.to
 
     def _fits(self, attachment: Attachment, part: ChunkPart) -> bool:
-        """Returns whether the attachment may get a part of this size now. If not, its session waits for a turn in which
-        it may."""
-        session = attachment.session
+        """Returns whether the attachment may get a part of this size now. If not, its session waits until it may."""
+        session, stream = attachment.session, self._stream
         if not self._registry.shares.line.is_too_large(session, parcel_bytes(part.chunk, part.key)):
             return True
         self._budget.spend(part)
-        session.turned_away.add_large(self._stream.feed, self._stream.key_id, self._stream.lowest)
+        session.turned_away.add_large(stream.feed, stream.key_id, stream.lowest)
         session.wait_for_room()
         return False
 

@@ -35,6 +35,7 @@ from shoal_slice_node.core.limits import (
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.sessions import Session
     from shoal_slice_node.core.dispatch.shares import Share
+    from shoal_slice_node.core.dispatch.streams import Stream
 
 
 _Connections = OrderedDict[str, OrderedDict["Session", None]]
@@ -189,6 +190,11 @@ class RoomLine:
         if self._in_turn is None or self._in_turn[1]:
             return None
         return self._in_turn[0] if self.is_nearly_full or self._large.connections else None
+
+    def passes_over(self, stream: Stream) -> bool:
+        """Returns whether the turn under way gives nothing of the stream: it is known that a large chunk is next."""
+        session = self.small_turn_of
+        return session is not None and session.turned_away.is_large(stream.feed.queue_id, stream.key_id, stream.lowest)
 
     def has_room_for_live(self, session: Session, cost_bytes: int) -> bool:
         """Returns whether the session may be given a live chunk that takes so much memory: it cannot wait."""
