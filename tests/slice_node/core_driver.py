@@ -45,7 +45,7 @@ from shoal_slice_node.core.rows.detail_row import Detail, detail_key, encode_det
 from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.tables.tables import Tables
-from shoal_slice_node.core.turns import finish
+from shoal_slice_node.core.turns import Work, finish
 from shoal_slice_node.core.verbs.changes import Checked, check_change, parse_change
 from shoal_slice_node.core.verbs.engine import Engine
 
@@ -53,6 +53,7 @@ PARTITIONS = 4
 WALL_AHEAD_MS = 1_700_000_000_001
 """The machine's clock and the one that only grows are far apart, so that no test passes if one stands for the other."""
 Piece = TypeVar("Piece")
+Result = TypeVar("Result")
 Message = tuple[str, int, bytes]
 """Key, offset, body."""
 
@@ -190,9 +191,20 @@ class CoreDriver:
         queue_id = self.tables.queue_by_name.get(queue.encode())
         assert queue_id is not None
         terms = PullTerms(messages, 0, lease_ms)
-        parcels = finish(self.puller.pull(session, queue_id, terms, self.now_ms))
+        parcels = finish(self._pumped(self.puller.pull(session, queue_id, terms, self.now_ms)))
         self.gaps += [parcel.to_gap() for parcel in parcels if parcel.is_gap]
         return [parcel.to_wire() for parcel in parcels if not parcel.is_gap]
+
+    def _pumped(self, work: Work[Result]) -> Work[Result]:
+        """The same work; the pump has a turn between two steps, as it may have to load a queue."""
+        while True:
+            try:
+                next(work)
+            except StopIteration as stop:
+                result: Result = stop.value
+                return result
+            self.dispatcher.turn()
+            yield
 
     def end_leases(self) -> None:
         """Those that are over."""

@@ -98,6 +98,7 @@ def test_a_key_that_is_full_is_looked_at_though_nothing_of_it_is_known_to_have_b
     core = FullDriver()
     core.fill()
     core.trimmer._advances.clear()
+    core.trimmer._touched.clear()
     assert core.is_refused()
     assert core.turns_until_trimmed(1) == 1
     core.check()
