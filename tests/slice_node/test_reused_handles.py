@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import cast
-
 import pytest
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch import detached_handles, sessions
-from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.detached_handles import DetachedHandles
 from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -331,8 +328,11 @@ def test_a_handle_that_is_used_again_all_the_time_is_remembered_as_often_as_parc
 def test_all_handles_are_forgotten_once_nothing_waits_though_parcels_were_withdrawn() -> None:
     """One that was detached with a parcel in wait that was withdrawn then stayed, and all that were detached later: as
     long as nothing more was sent, and after the session's end for ever."""
-    share = Share("attached", 1 << 20)
-    detached, attachment = DetachedHandles(share), cast(Attachment, None)
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k"))
+    session, share = core.session(), Share("attached", 1 << 20)
+    core.attach(session, "q")
+    detached, attachment = DetachedHandles(share), session.attachments[1]
     for handle, last_parcel in ((1, 10), (2, 12), (3, 10), (1, 10)):
         detached.note(handle, attachment, last_parcel)
     assert [former[-1].last_parcel for former in detached._former.values()] == [10, 12, 12]
