@@ -37,6 +37,7 @@ from shoal_contract.errors import DeadlineExceeded, ResourceExhausted, ShoalErro
 from shoal_contract.limits import WINDOW_BYTES_DEFAULT, WINDOW_MESSAGES_DEFAULT
 from shoal_contract.names import Name, direct_key, encode_name
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_runtime.tasks import all_ended
 
 
 class Inbox:
@@ -118,8 +119,7 @@ class Inbox:
         self._buffer.close()
         deadline = asyncio.get_running_loop().time() + CLOSE_S
         try:
-            calls = (self._give_all_back(deadline), self._flush(deadline))
-            results = await asyncio.gather(*calls, return_exceptions=True)
+            results = await all_ended(self._give_all_back(deadline), self._flush(deadline))
         finally:
             self._end()
         for result in results:
@@ -329,9 +329,7 @@ class Inbox:
         try:
             async with asyncio.timeout_at(deadline):
                 with self._buffer.awaiting_answers():
-                    results = await asyncio.gather(
-                        *(at_slice.flush() for at_slice in at_slices), return_exceptions=True
-                    )
+                    results = await all_ended(*(at_slice.flush() for at_slice in at_slices))
         except TimeoutError:
             slow = ", ".join(at_slice.session.slice_name for at_slice in at_slices if not at_slice.flushed)
             lacking = sum(at_slice.lacking for at_slice in at_slices)
@@ -419,7 +417,7 @@ class Inbox:
         try:
             with self._buffer.awaiting_answers():
                 detaches = [at_slice.detach(handles, deadline, call.hurry, sent) for at_slice in self._slices.values()]
-                results = await asyncio.gather(*detaches, return_exceptions=True)
+                results = await all_ended(*detaches)
         finally:
             self._leave(handles)  # A call that is cancelled at once has begun none of them.
         for result in results:

@@ -6,7 +6,6 @@ running (supervisor.py), a child's life (child.py), the folder (folder.py), term
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -26,7 +25,7 @@ from shoal_local.ports import HOST, until_former_ended
 from shoal_local.process import LocalProcess, OnLine
 from shoal_local.record import ETCD, ETCD_PEERS, RECORD, LocalRecord, http_of
 from shoal_local.supervisor import Supervisor
-from shoal_runtime.tasks import Tasks
+from shoal_runtime.tasks import Tasks, all_ended
 
 ANY_PORT = f"{HOST}:0"
 REDIRECTOR = "redirector"
@@ -242,7 +241,7 @@ class LocalCluster:
             self._add(name, command, self._record.address(http_of(name)), self._first.get(name, ()))
         self._add(REDIRECTOR, redirector_command(self._record, self._at), self.http)
         servers = [REDIRECTOR, *self._record.slices]
-        results = await asyncio.gather(*map(self._supervisor.start, servers), return_exceptions=True)
+        results = await all_ended(*map(self._supervisor.start, servers))
         self._bear({name: result for name, result in zip(servers, results, strict=True) if result is not None})
         if self.admin:
             self._add(ADMIN, admin_command(self._at), self.admin)

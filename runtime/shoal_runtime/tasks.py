@@ -112,6 +112,19 @@ class Tasks:
             self._on_failure(task.get_name(), error)
 
 
+async def all_ended(*works: Coroutine[Any, Any, Result]) -> list[Result | BaseException]:
+    """Runs all `works` at once, and returns the result or the error of each, in their order, once all have ended.
+
+    Where the caller is cancelled, so are they, and the CancelledError that it gets is its own, with its message: anyio,
+    and so each ASGI server, knows its cancellations by it. asyncio.gather, told to return errors, may lose it.
+    """
+    async with Tasks("one of several") as tasks:
+        running = [tasks.start(str(number), work, awaited=True) for number, work in enumerate(works)]
+        if running:
+            await asyncio.wait(running)
+    return [asyncio.CancelledError() if task.cancelled() else task.exception() or task.result() for task in running]
+
+
 def _current_task() -> asyncio.Task[Any] | None:
     try:
         return asyncio.current_task()

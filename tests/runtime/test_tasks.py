@@ -5,7 +5,7 @@ import logging
 
 import pytest
 
-from shoal_runtime.tasks import Tasks, run_until
+from shoal_runtime.tasks import Tasks, all_ended, run_until
 
 
 async def test_a_task_is_named_after_its_owner_and_returns_its_result() -> None:
@@ -107,3 +107,59 @@ async def test_work_that_is_stopped_is_cancelled_and_waited_for() -> None:
 
     assert await run_until(stop, waits()) is None
     assert cleaned.is_set()
+
+
+async def turns_of_the_loop(count: int) -> int:
+    for _ in range(count):
+        await asyncio.sleep(0)
+    return count
+
+
+@pytest.mark.parametrize("before", range(1, 6))
+@pytest.mark.parametrize("lengths", [(4, 1), (1, 4), (3, 3), (0, 5), (5, 0)])
+async def test_who_waits_for_several_and_is_cancelled_is_told_by_whom(lengths: tuple[int, int], before: int) -> None:
+    """anyio knows its own cancellations by their message. asyncio.gather lost it, and a WebSocket's handler that was
+    cancelled while an inbox closed ended with an error of the server."""
+    told: list[tuple[str, ...]] = []
+
+    async def waits() -> None:
+        try:
+            assert await all_ended(*map(turns_of_the_loop, lengths)) == list(lengths)
+        except asyncio.CancelledError as error:
+            told.append(error.args)
+            raise
+
+    waiting = asyncio.ensure_future(waits())
+    await turns_of_the_loop(before)
+    waiting.cancel("by the scope")
+    await asyncio.wait([waiting])
+    assert told == [("by the scope",)] * waiting.cancelled()
+
+
+async def test_each_of_several_has_its_result_or_its_error() -> None:
+    async def fails() -> int:
+        raise ValueError("no disk")
+
+    async def is_cancelled() -> int:
+        raise asyncio.CancelledError
+
+    one, two, three = await all_ended(fails(), turns_of_the_loop(2), is_cancelled())
+    assert str(one) == "no disk" and two == 2 and isinstance(three, asyncio.CancelledError)
+    assert await all_ended() == []
+
+
+async def test_several_have_ended_when_a_cancelled_caller_goes_on() -> None:
+    ended: list[int] = []
+
+    async def cleans(number: int) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await turns_of_the_loop(3)
+            ended.append(number)
+
+    waiting = asyncio.ensure_future(all_ended(cleans(1), cleans(2)))
+    await turns_of_the_loop(2)
+    waiting.cancel()
+    await asyncio.wait([waiting])
+    assert sorted(ended) == [1, 2]
