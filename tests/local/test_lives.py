@@ -15,7 +15,8 @@ from shoal_coordination.keys import ClusterKeys
 from shoal_coordination.options import EtcdOptions
 from shoal_local.cluster import LocalCluster
 from shoal_local.commands import CLUSTER
-from shoal_local.record import ETCD, read_record
+from shoal_local.etcd import LocalEtcd
+from shoal_local.record import ETCD, ETCD_PEERS, read_record
 from tests.local.said import Said
 
 
@@ -47,9 +48,15 @@ async def test_a_lost_etcd_is_refused_with_the_name_and_data_of_each_slice(led: 
 
 
 async def test_an_etcd_that_lost_only_its_records_is_refused_too(led: Path) -> None:
-    async with LocalCluster(led), EtcdClient(_options(led)) as client:
-        keys = ClusterKeys(CLUSTER)
-        await client.delete(keys.slice("s02"))
+    """They are lost while no node runs: a node that leads, and loses its record, claims its slice anew."""
+    ports = read_record(led).ports
+    etcd = LocalEtcd(led / ETCD, port=ports[ETCD], peer_port=ports[ETCD_PEERS])
+    await etcd.start()
+    try:
+        async with EtcdClient(_options(led)) as client:
+            await client.delete(ClusterKeys(CLUSTER).slice("s02"))
+    finally:
+        await etcd.stop()
     with pytest.raises(Conflict, match=r"that were led: s02 \(its data is there\)\. "):
         await LocalCluster(led).start()
 
