@@ -304,8 +304,11 @@ def _check_room_line(shares: DispatchShares, everyone: Iterable[Session]) -> Non
         assert small | large <= known, f"session {session.number} waits for a queue it left"
         assert session.turned_away._offsets.keys() == large
     line, holding, holding_large, held_large_bytes = shares.line, Counter[str](), Counter[str](), 0
+    held_out_of_turn_bytes = sum(session.held_out_of_turn_bytes for session in everyone)
+    assert line.out_of_turn.held_bytes == held_out_of_turn_bytes <= shares.deliveries.limit_bytes // 8
     for session in everyone:
         assert 0 <= session.held_large_bytes <= session.under_way_bytes
+        assert 0 <= session.held_out_of_turn_bytes <= session.under_way_bytes
         held_large_bytes += session.held_large_bytes
         if session.under_way_bytes:
             (holding_large if session.held_large_bytes else holding)[session.connection] += 1

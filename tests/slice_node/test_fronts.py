@@ -31,7 +31,7 @@ def takes(count: int) -> float:
 def serves_stalled(count: int) -> float:
     session = Session(1, 1 << 30)
     for number in range(count):
-        session.turn_away(cast(Feed, SimpleNamespace(queue_id=b"%d" % number)))
+        session.turn_away(cast(Feed, SimpleNamespace(queue_id=b"%d" % number)), 600)
     return spent(lambda: [session.turned_away.next(False) for _ in range(count)], lambda: not session.turned_away)
 
 

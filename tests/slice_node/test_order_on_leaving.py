@@ -312,9 +312,9 @@ def test_what_comes_back_from_many_sessions_comes_in_steps(monkeypatch: pytest.M
     monkeypatch.setattr(bringing_back, "PUMP_TURN_HANDLES", 50)
     (stream,) = core.dispatcher.registry.by_key[next(iter(core.dispatcher.registry.by_key))].values()
     while True:
-        before = sum(session.not_listed for session in sessions), len(stream.out)
+        before = sum(session.not_sent.not_listed for session in sessions), len(stream.out)
         back = bringing_back.bring_back(core.dispatcher.registry, stream)
-        listed.append(before[0] - sum(session.not_listed for session in sessions))
+        listed.append(before[0] - sum(session.not_sent.not_listed for session in sessions))
         assert listed[-1] <= 50 and before[1] - len(stream.out) <= 70
         if back.is_all:
             break

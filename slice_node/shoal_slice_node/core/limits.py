@@ -734,6 +734,13 @@ SMALL_HOLDERS_MAX: Final = 32
 """Sessions of a connection to which small deliveries may be under way while the share of deliveries is nearly full:
 each has up to DELIVERIES_FLOOR_BYTES and one delivery, 1.5 MB in all."""
 
+OUT_OF_TURN_PARTS: Final = 8
+"""What is given out of turn (dispatch/out_of_turn.py) may exceed the share of deliveries by a part: divided by this."""
+
+OUT_OF_TURN_OF_LEFT_PARTS: Final = 64
+"""A session that holds nothing may be given at most a part of what is left for this: divided by this. On the smallest
+node 24 KB first, and a message of 100 bytes until 2,000 connections hold one that they do not read."""
+
 TURNS_PER_TURN_OF_ALL: Final = 16
 """Where sessions wait for room for deliveries, small ones come first, and connections to which nothing large is under
 way; but one of so many turns goes to large ones, and to the next connection of all, so that each has its turn."""

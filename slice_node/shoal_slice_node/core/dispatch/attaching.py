@@ -244,7 +244,7 @@ class Attaching:
         # A session with much that was not sent does not get through in this step. Once some wait, all that come wait:
         # else each turn of the pump would let more in, and what calls this for a thousand would get no further.
         handles = len(session.by_queue) + len(session.pullers)
-        cost = STREAMS_PER_HANDLE * (1 + handles) + min(session.not_listed, INLINE_STREAMS_MAX)
+        cost = STREAMS_PER_HANDLE * (1 + handles) + min(session.not_sent.not_listed, INLINE_STREAMS_MAX)
         is_small = handles <= INLINE_STREAMS_MAX // STREAMS_PER_HANDLE
         at_once = is_small and not self.closing and registry.at_once.take(cost)
         if not (at_once and self._close_some(session, INLINE_STREAMS_MAX // STREAMS_PER_HANDLE)):
@@ -265,7 +265,7 @@ class Attaching:
     def _close_some(self, session: Session, handles_max: int) -> int:
         """Detaches some of its queues, once what was not sent is listed. Returns what it cost, in handles, or 0 if
         there is more to do."""
-        before = session.not_listed
+        before = session.not_sent.not_listed
         more = session.not_sent.list_left_behind(STREAMS_PER_HANDLE * handles_max)
         self._registry.shares.let_go(session, session.not_sent.take_freed(session.under_way_bytes))
         if more:

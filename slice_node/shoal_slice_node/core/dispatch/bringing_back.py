@@ -74,8 +74,8 @@ def bring_back(registry: Registry, stream: Stream) -> Back:
     parcels = LISTED_AT_ONCE_MAX
     for attachment in left:
         session = attachment.session
-        if stream.parcel > session.sent_to and session.not_listed:
-            some = min(parcels, session.not_listed)
+        if stream.parcel > session.sent_to and session.not_sent.not_listed:
+            some = min(parcels, session.not_sent.not_listed)
             parcels -= some
             if session.not_sent.list_left_behind(some) or not parcels:
                 return Back([], False, LISTED_AT_ONCE_MAX // UNSENT_PER_COST)

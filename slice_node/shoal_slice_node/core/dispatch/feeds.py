@@ -10,7 +10,13 @@ from shoal_slice_node.core.dispatch.exclusive import Exclusive
 from shoal_slice_node.core.dispatch.range_room import RangeRoom, counted_as_pulled
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Rests
-from shoal_slice_node.core.limits import COUNTED_NAME_BYTES, LIVE_LOOKS_MAX, RANGE_BYTES, STREAM_BYTES
+from shoal_slice_node.core.limits import (
+    COUNTED_NAME_BYTES,
+    LIVE_LOOKS_MAX,
+    PARCEL_OVERHEAD_BYTES,
+    RANGE_BYTES,
+    STREAM_BYTES,
+)
 
 if TYPE_CHECKING:
     from shoal_contract.options import QueueOptions
@@ -326,11 +332,11 @@ class Feed:
             self._line.remove(attachment)
         self._line.appendleft(attachment)
 
-    def pick(self, more: int = 0, more_bytes: int = 0) -> Attachment | None:
-        """Returns the next attachment in line that has room. A session without room notes this feed, and asks for it
-        when it has room. `more`, `more_bytes`: so much is to go before the last message; None, and it stays the next,
-        if its window has room for a part only."""
-        attachment = self._first_with_room()
+    def pick(self, cost_bytes: int, more: int = 0, more_bytes: int = 0) -> Attachment | None:
+        """Returns the next attachment in line that has room for what takes so much memory. A session without room notes
+        this feed, and asks for it when it has room. `more`, `more_bytes`: so much is to go before the last message;
+        None, and it stays the next, if its window has room for a part only."""
+        attachment = self._first_with_room(cost_bytes)
         if attachment is None or (more and not attachment.has_window_behind(more, more_bytes)):
             return None
         if len(self._line) > 1:
@@ -355,18 +361,19 @@ class Feed:
         return None
 
     def find_room(self) -> bool:
-        """Returns whether `pick` would find an attachment. Those without room leave the line, and sessions without room
-        note this feed, as with `pick`."""
-        return self._first_with_room() is not None
+        """Returns whether `pick` would find an attachment for something that takes as little as can be. Those without
+        room leave the line, and sessions without room note this feed, as with `pick`."""
+        return self._first_with_room(PARCEL_OVERHEAD_BYTES) is not None
 
-    def _first_with_room(self) -> Attachment | None:
+    def _first_with_room(self, cost_bytes: int) -> Attachment | None:
         line = self._line
         while line:
             attachment = line[0]
             if attachment.window_open:
-                if attachment.session.has_room:
+                session = attachment.session
+                if session.has_room_for(cost_bytes):
                     return attachment
-                attachment.session.turn_away(self)
+                session.turn_away(self, cost_bytes)
             line.popleft()
             attachment.taken_from_line()
         return None

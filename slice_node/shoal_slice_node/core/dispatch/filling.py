@@ -31,7 +31,7 @@ GiveRun = Callable[[Stream, Attachment, Sequence[ChunkPart]], int]
 class Pick(Protocol):
     """Picks the attachment that gets the next part, or the next chunk: see Feed.pick."""
 
-    def __call__(self, more: int = 0, more_bytes: int = 0, /) -> Attachment | None: ...
+    def __call__(self, cost_bytes: int, more: int = 0, more_bytes: int = 0, /) -> Attachment | None: ...
 
 
 class Budget:
@@ -247,10 +247,10 @@ class _Filling:
                 break
             if has_expired(part.expires_ms, self._expiry_clock_ms):
                 break
-            messages, body_bytes = part.to - part.low, part.body_bytes
-            attachment = self._pick(messages - 1, body_bytes - body_bytes // messages)
+            more, cost_bytes = part.to - part.low - 1, parcel_bytes(part.chunk, part.key)
+            attachment = self._pick(cost_bytes, more, part.body_bytes - part.body_bytes // (more + 1))
             if attachment is None:
-                if messages > 1 and stream.feed.find_room():
+                if more and stream.feed.find_room():
                     break  # There is room for a part: it is cut from the chunk in the log.
                 return False
             if not self._fits(attachment, part):
@@ -342,10 +342,10 @@ class _Filling:
         budget = self._budget
         if budget.spent or allowed <= 0:
             return 0
-        attachment = self._pick()
+        header = found.stored.header
+        attachment = self._pick(parcel_bytes(found.stored.chunk, self._stream.key))
         if attachment is None:
             return 0
-        header = found.stored.header
         room = attachment.room_for(header.messages, header.body_bytes)
         part = self._part(found, min(budget.messages, allowed, room), times)
         if part.first == part.low and part.to == found.stored.end and not times:

@@ -15,6 +15,7 @@ from typing import Final
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.leases import Lease
+from shoal_slice_node.core.dispatch.parcels import parcel_bytes
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
@@ -49,14 +50,14 @@ def pass_over(
     first: int,
     to: int,
     why: int,
-    pick: Callable[[], Attachment | None],
+    pick: Callable[[int], Attachment | None],
     tell: Tell,
     lease_of: LeaseOf,
 ) -> Passed:
     """Passes over first <= o < to. What is out stays out: consumers have it, or it still comes; if it comes back, it is
     passed over then. Of all others, one consumer is told."""
     lost = stream.undelivered(first, to)
-    attachment = pick() if lost else None
+    attachment = pick(parcel_bytes(b"", stream.key)) if lost else None
     if lost and attachment is None:
         return Passed.NO_ROOM
     registry.returns.end_rests(stream, first, to)

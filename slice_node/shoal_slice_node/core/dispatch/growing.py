@@ -15,7 +15,7 @@ from shoal_slice_node.core.apply.effects import Grown
 from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.live import LiveChunk, give_live
-from shoal_slice_node.core.dispatch.parcels import Parcel
+from shoal_slice_node.core.dispatch.parcels import Parcel, parcel_bytes
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -170,7 +170,7 @@ class Growing:
         key_id, key, first, messages, body_bytes, time_ms, chunk, expires_ms = grown
         registry, line = self._registry, self._registry.shares.line
         is_crowded, something_comes_back = line.is_crowded, bool(registry.leaving)
-        to = first + messages
+        to, cost_bytes = first + messages, parcel_bytes(chunk, key)
         slot = (key_id, first, to, 0, 0, 0)
         parcels: dict[Session, Parcel] = {}  # The last one of each session that takes this chunk.
         given, more, more_bytes = 0, messages - 1, body_bytes - body_bytes // messages  # `more`: all but the last.
@@ -192,9 +192,9 @@ class Growing:
                     or session.under_way_bytes >= session.room_bytes
                     or session.owed >= session.owed_max
                 ):
-                    attachment = feed.pick(more, more_bytes)
+                    attachment = feed.pick(cost_bytes, more, more_bytes)
             else:
-                attachment = None if feed.ack_timeout_ms else feed.pick(more, more_bytes)
+                attachment = None if feed.ack_timeout_ms else feed.pick(cost_bytes, more, more_bytes)
             if attachment is None or (
                 (stream.done or stream.out_messages + messages > DONE_RANGES_MAX) and stream.messages_allowed < messages
             ):

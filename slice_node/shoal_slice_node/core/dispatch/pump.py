@@ -116,7 +116,8 @@ class Pump:
         feeds that it turned away, until the session or the share is full. A feed with a large chunk waits for a turn in
         the line for these, if there is little room."""
         registry = self._registry
-        line, budget = registry.shares.line, Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)
+        line = registry.shares.line
+        budget = Budget(PUMP_TURN_ROWS, min(PUMP_TURN_BYTES, line.turn_bytes))
         session, large = line.begin_turn()
         away = session.turned_away.of(large)
         for _ in range(PUMP_TURN_BINDINGS):
@@ -129,7 +130,10 @@ class Pump:
                 registry.wake(feed)
                 if feed in registry.ready:
                     del registry.ready[feed]
+                    given = budget.given
                     self._fill(feed, budget)
+                    if large and budget.given > given and feed.lagging and attachment.window_open:
+                        session.turned_away.expect_large(feed)  # Else it has to wait behind all that is small.
         line.end_turn()
         registry.has_room_again(session)
 

@@ -14,6 +14,8 @@ Of those that wait for large chunks, connections to which nothing large is under
 the share is only for them: clients that read have their turn though others do not. Small chunks are under way to a few
 sessions of a connection at a time then, so that no connection takes all of the room for them.
 
+A little comes out of turn (out_of_turn.py), and counts for nothing here.
+
 A line moves whenever there is room. A share that is full is held by sessions that read, and let it go, or by sessions
 that do not, and end (adapters/writers.py). Not here: how a session uses its turn (pump).
 """
@@ -23,6 +25,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
+from shoal_slice_node.core.dispatch.out_of_turn import OutOfTurn
 from shoal_slice_node.core.limits import (
     LARGE_DELIVERY_BYTES,
     NEWCOMERS_PARTS,
@@ -92,9 +95,19 @@ class _Line:
 
 class RoomLine:
     """Keeps the lines for a share. `held_large_bytes`: what large chunks take of it, about, and what transports keep of
-    ended sessions."""
+    ended sessions. `out_of_turn`: what is given to sessions that wait."""
 
-    __slots__ = ("_holding", "_holding_large", "_in_turn", "_large", "_share", "_small", "_turns", "held_large_bytes")
+    __slots__ = (
+        "_holding",
+        "_holding_large",
+        "_in_turn",
+        "_large",
+        "_share",
+        "_small",
+        "_turns",
+        "held_large_bytes",
+        "out_of_turn",
+    )
 
     def __init__(self, share: Share) -> None:
         self._share = share
@@ -107,6 +120,7 @@ class RoomLine:
         self._in_turn: tuple[Session, bool] | None = None
         """The session whose turn it is, and whether it is one for large chunks."""
         self.held_large_bytes = 0
+        self.out_of_turn = OutOfTurn(share)
 
     def __len__(self) -> int:
         """Returns how many connections may have their turn now."""
@@ -123,7 +137,11 @@ class RoomLine:
     @property
     def is_nearly_full(self) -> bool:
         """Returns whether some connections may be given nothing now."""
-        return self._share.used_bytes >= self._most_bytes
+        return self._used_bytes >= self._most_bytes
+
+    @property
+    def _used_bytes(self) -> int:
+        return self._share.used_bytes - self.out_of_turn.held_bytes
 
     @property
     def is_crowded(self) -> bool:
@@ -146,13 +164,13 @@ class RoomLine:
     def _small_max_bytes(self) -> int:
         """Returns the most memory of a chunk that is small now: a part of what is left for small ones, if that is
         more."""
-        left_bytes = self._most_small_bytes - self._share.used_bytes
+        left_bytes = self._most_small_bytes - self._used_bytes
         return max(LARGE_DELIVERY_BYTES, left_bytes // SMALL_OF_LEFT_PARTS)
 
     @property
     def _next_small(self) -> _Connections | OrderedDict[str, None]:
         """Returns the connections that may have a turn for small chunks now."""
-        used_bytes, line = self._share.used_bytes, self._small
+        used_bytes, line = self._used_bytes, self._small
         if used_bytes < self._most_bytes:
             return line.connections
         if used_bytes < self._most_small_bytes:
@@ -161,7 +179,7 @@ class RoomLine:
 
     @property
     def _next_large(self) -> _Connections | OrderedDict[str, None]:
-        used_bytes, line = self._share.used_bytes, self._large
+        used_bytes, line = self._used_bytes, self._large
         if used_bytes < self._most_bytes:
             return line.connections
         return line.first if used_bytes < self._share.limit_bytes else OrderedDict()
@@ -178,7 +196,12 @@ class RoomLine:
         in_turn = self._in_turn is not None and session is self._in_turn[0]
         if not in_turn and (self._small.connections or self._large.connections):
             return False
-        return self._share.used_bytes < self.most_bytes(session)
+        return self._used_bytes < self.most_bytes(session)
+
+    def lets_in_out_of_turn(self, session: Session, cost_bytes: int) -> bool:
+        """Returns whether the session may be given what takes so much memory, though it is not let in."""
+        holders = self._holding.get(session.connection, 0) + self._holding_large.get(session.connection, 0)
+        return self.out_of_turn.has_room(session, cost_bytes, holders)
 
     def is_too_large(self, session: Session, cost_bytes: int) -> bool:
         """Returns whether what takes so much memory has to wait for a turn in the line for large chunks."""
@@ -198,10 +221,12 @@ class RoomLine:
 
     def has_room_for_live(self, session: Session, cost_bytes: int) -> bool:
         """Returns whether the session may be given a live chunk that takes so much memory: it cannot wait."""
-        used_bytes = self._share.used_bytes
+        used_bytes = self._used_bytes
         if cost_bytes > self._small_max_bytes or used_bytes < self._most_bytes:
-            return used_bytes < self.most_bytes(session)
-        return used_bytes < self._most_small_bytes and self._is_light(session.connection)
+            let_in = used_bytes < self.most_bytes(session)
+        else:
+            let_in = used_bytes < self._most_small_bytes and self._is_light(session.connection)
+        return let_in or self.lets_in_out_of_turn(session, cost_bytes)
 
     def wait(self, session: Session) -> None:
         """Lets a session wait in the lines in which feeds that it turned away do."""
@@ -255,6 +280,12 @@ class RoomLine:
             self._small.put(connection, self._is_light(connection), is_new)
         if self._large.connections:
             self._large.put(connection, not holds_large, is_new)
+
+    @property
+    def turn_bytes(self) -> int:
+        """Returns how much a turn may bring at least, about: what connections wait for and hold then fits the share."""
+        waiting, holding = (self._small.connections, self._large.connections), (self._holding, self._holding_large)
+        return self._share.limit_bytes // (2 * (1 + sum(map(len, waiting)) + sum(map(len, holding))))
 
     def begin_turn(self) -> tuple[Session, bool]:
         """Returns the session whose turn it is, which does not wait for it any more, and whether it is a turn for large

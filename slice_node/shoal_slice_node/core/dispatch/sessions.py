@@ -31,6 +31,7 @@ class Session:
 
     `under_way_bytes`: memory of what waits here or at the transport. When it reaches `room_bytes`, nothing more is
     added: the session lags. `held_large_bytes`: what large chunks take of it; all of it, if it is less than they took.
+    `held_out_of_turn_bytes`: what was given out of turn (out_of_turn.py), counted in the same way.
     `room_bytes` is `window_bytes`, or less while the process is short of memory (shares.py), and -1 once it is closed.
     Where sessions wait for room it is given something in its turn (room_line.py). `owed`: the number of stretches of
     offsets that it has and has not acked (streams.Out), over all queues; at `owed_max` it lags. `owed_before`: what it
@@ -55,6 +56,7 @@ class Session:
         "ended_by",
         "ended_handles",
         "held_large_bytes",
+        "held_out_of_turn_bytes",
         "is_of_calls",
         "leases",
         "nacks_taken",
@@ -90,10 +92,10 @@ class Session:
         self.number, self.owner, self.connection = number, owner, connection
         """`owner`: the client's producer id, the same over reconnects; b"": it belongs to no client with an id."""
         self.window_bytes = self.room_bytes = window_bytes
-        self.under_way_bytes, self.held_large_bytes, self._room_line = 0, 0, shares.line
+        self.under_way_bytes = self.held_large_bytes = self.held_out_of_turn_bytes = 0
+        self._room_line = shares.line
         self.owed = self.owed_before = 0
-        self.owed_max = OWED_PER_SESSION_MAX
-        self.is_of_calls = False
+        self.owed_max, self.is_of_calls = OWED_PER_SESSION_MAX, False
         """All unary calls share it: a caller that has something out cannot be told from one that asks for more."""
         self._taken = 0
         """Messages that the transport took and that are not counted yet, once for each queue."""
@@ -116,9 +118,7 @@ class Session:
         """Those that are to be given something again."""
         self.waiting: dict[Slot, Parcel] = {}
         self.nacks_taken = NacksTaken()
-        self.sent_to = 0
-        self.leases = SessionLeases()
-        self.not_sent = NotSent()
+        self.sent_to, self.leases, self.not_sent = 0, SessionLeases(), NotSent()
         self.resets = Resets(shares.attached)
         """Handles of dropped queues: the client is told before it gets anything of their next life."""
         self.new_parts: dict[int, NewPart] = {}
@@ -134,6 +134,11 @@ class Session:
     def has_room(self) -> bool:
         """Returns whether more may be added now: a session with room of its own may have to wait for its turn."""
         return self.has_room_of_its_own and self._room_line.lets_in(self)
+
+    def has_room_for(self, cost_bytes: int) -> bool:
+        """Returns whether what takes so much memory may be added now: a little may come out of turn."""
+        line = self._room_line
+        return self.has_room_of_its_own and (line.lets_in(self) or line.lets_in_out_of_turn(self, cost_bytes))
 
     def has_room_for_live(self, cost_bytes: int) -> bool:
         """Returns whether a live chunk may be added: nothing of it is owed, and it cannot wait for a turn."""
@@ -238,9 +243,9 @@ class Session:
         self.under_way_bytes -= cost_bytes
         assert self.under_way_bytes >= 0
 
-    def count_large(self, held_large_bytes: int) -> None:
-        """Notes what large chunks take. Only DispatchShares calls this, which counts them too."""
-        self.held_large_bytes = held_large_bytes
+    def count_held(self, large_bytes: int, out_of_turn_bytes: int) -> None:
+        """Notes what it holds of these. Only DispatchShares calls this, which counts them too."""
+        self.held_large_bytes, self.held_out_of_turn_bytes = large_bytes, out_of_turn_bytes
 
     def limit_room(self, room_bytes: int) -> None:
         """Sets how much may be under way: at most the session's own window; nothing once it is closed."""
@@ -285,9 +290,9 @@ class Session:
         attachment.pause(False)
         return attachment
 
-    def turn_away(self, feed: Feed) -> None:
-        """Notes that the feed found no room here. A session with room of its own waits for its turn."""
-        self.turned_away.add(feed)
+    def turn_away(self, feed: Feed, cost_bytes: int) -> None:
+        """Notes that the feed found no room here for what takes so much. If the session itself has, it waits."""
+        self.turned_away.add(feed, cost_bytes)
         self.wait_for_room()
 
     def wait_for_room(self) -> None:
@@ -374,11 +379,6 @@ class Session:
     def count_not_sent(self) -> int:
         """Returns how many parcels wait, or waited when the session closed."""
         return self.not_sent.waited or len(self.waiting)
-
-    @property
-    def not_listed(self) -> int:
-        """Returns how many of those that waited then are not listed yet."""
-        return self.not_sent.not_listed
 
     def list_not_sent(self, parcels_max: int) -> bool:
         """Lists some of what waits, or waited when the session closed. Returns False if `unsent` lists little then."""

@@ -122,21 +122,30 @@ class DispatchShares:
 
     def hold_chunk(self, session: Session, cost_bytes: int) -> None:
         """Notes that the session holds a chunk more, which takes so much."""
+        line = self.line
+        out_of_turn = line.is_crowded and not line.lets_in(session) and line.lets_in_out_of_turn(session, cost_bytes)
         self.hold(session, cost_bytes)
-        if cost_bytes > LARGE_DELIVERY_BYTES:
+        if out_of_turn:
+            self._count_held(session, session.held_large_bytes, session.held_out_of_turn_bytes + cost_bytes)
+        elif cost_bytes > LARGE_DELIVERY_BYTES:
             if not session.held_large_bytes:
-                self.line.holds_large(session)
-            session.count_large(session.held_large_bytes + cost_bytes)
-            self.line.count_large(cost_bytes)
+                line.holds_large(session)
+            self._count_held(session, session.held_large_bytes + cost_bytes, session.held_out_of_turn_bytes)
+
+    def _count_held(self, session: Session, large_bytes: int, out_of_turn_bytes: int) -> None:
+        """Notes what a session holds of large chunks, and of what was given out of turn."""
+        self.line.count_large(large_bytes - session.held_large_bytes)
+        self.line.out_of_turn.count(out_of_turn_bytes - session.held_out_of_turn_bytes)
+        session.count_held(large_bytes, out_of_turn_bytes)
 
     def let_go(self, session: Session, cost_bytes: int) -> None:
         """Notes that the session holds `cost_bytes` less."""
         session.let_go(cost_bytes)
         self.deliveries.let_go(cost_bytes)
-        held_large_bytes = session.held_large_bytes
-        if held_large_bytes > session.under_way_bytes:
-            session.count_large(session.under_way_bytes)
-            self.line.count_large(session.under_way_bytes - held_large_bytes)
+        held_large_bytes, left_bytes = session.held_large_bytes, session.under_way_bytes
+        if max(held_large_bytes, session.held_out_of_turn_bytes) > left_bytes:
+            out_of_turn_bytes = min(session.held_out_of_turn_bytes, left_bytes)
+            self._count_held(session, min(held_large_bytes, left_bytes), out_of_turn_bytes)
         if cost_bytes and not session.under_way_bytes:
             self.holding -= 1
             self.line.holds_nothing(session, held_large_bytes > 0)

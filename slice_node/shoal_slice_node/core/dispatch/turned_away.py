@@ -6,14 +6,16 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING
 
+from shoal_slice_node.core.limits import LARGE_DELIVERY_BYTES
+
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.feeds import Feed
 
 
 class TurnedAway:
     """Keeps feeds by queue id, the first ones first. `large`: those of which a stream has a large chunk next, which
-    waits for a turn for these. `small`: those with something else next, which may be large too: a feed may be in both.
-    """
+    waits for a turn for these, or may have. `small`: those of which it is not known that nothing else is next: a feed
+    may be in both."""
 
     __slots__ = ("_offsets", "large", "small")
 
@@ -21,7 +23,7 @@ class TurnedAway:
         self.small: OrderedDict[bytes, Feed] = OrderedDict()
         self.large: OrderedDict[bytes, Feed] = OrderedDict()
         self._offsets: dict[bytes, dict[bytes, int]] = {}
-        """The offset of the large chunk of each such stream, by queue id and key id."""
+        """The offset of the large chunk of each such stream that is known, by queue id and key id."""
 
     def __len__(self) -> int:
         return len(self.small) + len(self.large)
@@ -29,9 +31,16 @@ class TurnedAway:
     def __contains__(self, queue_id: bytes) -> bool:
         return queue_id in self.small or queue_id in self.large
 
-    def add(self, feed: Feed) -> None:
-        """Notes a feed of which it is not known what is next."""
+    def add(self, feed: Feed, cost_bytes: int) -> None:
+        """Notes a feed that has a chunk next in one stream which takes so much memory; of others nothing is known."""
         self.small[feed.queue_id] = feed
+        if cost_bytes > LARGE_DELIVERY_BYTES:
+            self.expect_large(feed)
+
+    def expect_large(self, feed: Feed) -> None:
+        """Notes a feed that may have a large chunk next."""
+        self.large[feed.queue_id] = feed
+        self._offsets.setdefault(feed.queue_id, {})
 
     def add_large(self, feed: Feed, key_id: bytes, offset: int) -> None:
         """Notes a feed with a large chunk next in the stream of this key, at this offset."""
