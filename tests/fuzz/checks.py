@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from shoal_slice_node.core.dispatch import room_line
+from shoal_slice_node.core.dispatch import out_of_turn, room_line
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.range_room import counted_as_pulled
@@ -305,7 +305,8 @@ def _check_room_line(shares: DispatchShares, everyone: Iterable[Session]) -> Non
         assert session.turned_away._offsets.keys() == large
     line, holding, holding_large, held_large_bytes = shares.line, Counter[str](), Counter[str](), 0
     held_out_of_turn_bytes = sum(session.held_out_of_turn_bytes for session in everyone)
-    assert line.out_of_turn.held_bytes == held_out_of_turn_bytes <= shares.deliveries.limit_bytes // 8
+    parts = vars(out_of_turn)["OUT_OF_TURN_PARTS"]
+    assert line.out_of_turn.held_bytes == held_out_of_turn_bytes <= shares.deliveries.limit_bytes // parts
     for session in everyone:
         assert 0 <= session.held_large_bytes <= session.under_way_bytes
         assert 0 <= session.held_out_of_turn_bytes <= session.under_way_bytes

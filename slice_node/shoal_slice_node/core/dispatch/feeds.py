@@ -260,6 +260,7 @@ class Feed:
         self.attachments, self.pullers = {}, {}
 
     def set_lagging(self, stream: Stream) -> None:
+        self.passed_over = 0
         stream.note_lagging(True)
         self.lagging[stream.key_id] = stream
 

@@ -105,9 +105,6 @@ def fill(
     the budget is spent, the stream has as many done ranges as are allowed and waits for acks, or something of it comes
     back soon. `give_run`: does as `give` with each of many chunks, sooner."""
     cost = 0
-    if registry.shares.line.passes_over(stream):
-        budget.looks -= 1
-        return False
     if registry.leaving and stream.out:
         back = bring_back(registry, stream)
         if not back.is_all:

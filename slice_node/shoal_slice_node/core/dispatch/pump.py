@@ -20,6 +20,7 @@ from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import (
     ATTACHED_PER_STEP,
     LAGGING_AT_ONCE_MAX,
+    LOOKS_PER_PASSED_OVER,
     PUMP_TURN_BINDINGS,
     PUMP_TURN_BYTES,
     PUMP_TURN_HANDLES,
@@ -90,11 +91,16 @@ class Pump:
         if feed.gone:
             return
         registry = self._registry
-        passed_over, leases = feed.passed_over, registry.leases
+        passed_over, leases, line = feed.passed_over, registry.leases, registry.shares.line
         for stream in _in_turn(feed):
             if budget.spent or not feed.find_room():
                 break
             feed.clear_lagging(stream)
+            if line.passes_over(stream):
+                feed.set_lagging(stream)
+                budget.looks -= LOOKS_PER_PASSED_OVER
+                passed_over = 0  # It does not wait for acks.
+                continue
             before = budget.given
             caught_up = fill(registry, stream, feed.pick, registry.give, budget, leases.of, registry.give_run)
             if not caught_up:
@@ -119,21 +125,24 @@ class Pump:
         line = registry.shares.line
         budget = Budget(PUMP_TURN_ROWS, min(PUMP_TURN_BYTES, line.turn_bytes))
         session, large = line.begin_turn()
-        away = session.turned_away.of(large)
+        away = session.turned_away
+        waiting = away.of(large)
         for _ in range(PUMP_TURN_BINDINGS):
-            if budget.spent or not (away and session.has_room):
+            if budget.spent or not (waiting and session.has_room):
                 break
-            feed = session.turned_away.next(large)
+            feed = away.next(large)
             attachment = feed.attachments.get(session.number)
             if attachment is not None and attachment.window_open:
                 feed.line_up_first(attachment)
-                registry.wake(feed)
-                if feed in registry.ready:
+                given, asked = budget.given, feed in registry.ready
+                self._fill(feed, budget)
+                if budget.given > given:
+                    if large and feed.lagging and attachment.window_open:
+                        away.expect_large(feed)  # Else it has to wait behind all that is small.
+                elif feed in registry.ready and not asked:  # If it was: a look for another session, which must come.
                     del registry.ready[feed]
-                    given = budget.given
-                    self._fill(feed, budget)
-                    if large and budget.given > given and feed.lagging and attachment.window_open:
-                        session.turned_away.expect_large(feed)  # Else it has to wait behind all that is small.
+                    away.expect_large(feed)  # All looks were in vain, and there are more: small turns would never end.
+            away.forget_large_chunks(feed)
         line.end_turn()
         registry.has_room_again(session)
 

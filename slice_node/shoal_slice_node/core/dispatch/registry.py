@@ -387,6 +387,7 @@ class Registry:
         away = session.turned_away
         for _ in range(min(feeds_max, len(away))):
             feed = away.next(large=bool(away.large))
+            away.forget_large_chunks(feed)
             attachment = feed.attachments.get(session.number)
             if attachment is not None and attachment.window_open:
                 feed.line_up(attachment)

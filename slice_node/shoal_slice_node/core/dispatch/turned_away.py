@@ -67,8 +67,11 @@ class TurnedAway:
         return self.large if large else self.small
 
     def next(self, large: bool) -> Feed:
-        """Returns the first one of these, and forgets that it was turned away. There must be one."""
-        queue_id, feed = self.of(large).popitem(last=False)
-        if large:
-            del self._offsets[queue_id]
-        return feed
+        """Returns the first one of these, and forgets that it was turned away. There must be one. A call of
+        `forget_large_chunks` must follow."""
+        return self.of(large).popitem(last=False)[1]
+
+    def forget_large_chunks(self, feed: Feed) -> None:
+        """Forgets which chunks of a feed are large, unless it waits for a turn for these."""
+        if feed.queue_id not in self.large:
+            self._offsets.pop(feed.queue_id, None)

@@ -1,0 +1,144 @@
+"""Turns in which a large chunk is met: other consumers of the queue are looked at all the same, and the pump comes to
+rest however many streams have one next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from shoal_slice_node.core.dispatch.served import silent_streams
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.shares import DispatchShares
+from shoal_slice_node.core.limits import LARGE_DELIVERY_BYTES
+from tests.fuzz.small_limits import patched
+
+from .core_driver import CoreDriver, bind, declare, publish
+
+LARGE = bytes(2 * LARGE_DELIVERY_BYTES)
+SHARE_BYTES = 6 * len(LARGE)
+TURNS_MAX = 5_000
+
+
+def crowded() -> tuple[CoreDriver, list[Session]]:
+    """Sessions that hold all of the share with large chunks, or wait for some of it."""
+    core = CoreDriver()
+    core.restart(DispatchShares(deliveries_bytes=SHARE_BYTES))
+    return core, readers_of(core)
+
+
+def readers_of(core: CoreDriver) -> list[Session]:
+    sessions = []
+    for number in range(10):
+        core.change(declare(f"r{number}"), bind(f"r{number}", f"r{number}"))
+        for _ in range(3):
+            core.change(publish(f"r{number}", LARGE))
+        sessions.append(core.session(1 << 20, f"r{number}"))
+        core.attach(sessions[-1], f"r{number}")
+        rest(core)
+    assert core.dispatcher.shares.line.is_nearly_full
+    return sessions
+
+
+def rest(core: CoreDriver) -> None:
+    for _ in range(TURNS_MAX):
+        if not core.dispatcher.turn():
+            return
+    raise AssertionError("the pump never rests")
+
+
+def takes(core: CoreDriver, session: Session) -> int:
+    """The transport takes what waits for the session. Returns how many chunks."""
+    taken = core.dispatcher.take(session, 1 << 20)
+    core.dispatcher.sent(session, taken.cost_bytes)
+    rest(core)
+    return len(taken.deliveries)
+
+
+def all_come(core: CoreDriver, readers: Sequence[Session], session: Session) -> int:
+    """The others read what they get, and so does the session. Returns how many chunks it got."""
+    got = takes(core, session)
+    while session.waiting or any(reader.waiting for reader in readers):
+        for reader in readers:
+            takes(core, reader)
+        got += takes(core, session)
+    return got
+
+
+@pytest.mark.parametrize("first", range(17))
+@pytest.mark.parametrize("leaves", ["stop", "close", "detach", "fills its window"])
+def test_a_consumer_is_looked_at_though_another_one_of_the_queue_met_a_large_chunk(leaves: str, first: int) -> None:
+    """A worker with an open window fell silent, beside one that met a large chunk and then left."""
+    core = CoreDriver()
+    core.restart(DispatchShares(deliveries_bytes=SHARE_BYTES))
+    core.change(declare("w"), bind("w", "A", "B"))
+    acks = core.session(1 << 20, "acks")
+    core.attach(acks, "w", messages=1)
+    rest(core)
+    core.change(publish("B", b"first"))
+    rest(core)
+    assert takes(core, acks) == 1
+    meets = core.session(20_000 if leaves == "fills its window" else 1 << 20, "meets")
+    core.attach(meets, "w", messages=1)
+    rest(core)
+    core.change(declare("x"), bind("x", "x"))
+    core.attach(meets, "x", handle=2)
+    rest(core)
+    readers = readers_of(core)
+    core.change(publish("A", LARGE))
+    core.dispatcher._pump._next_kind = first  # The kind of work that has its turn first.
+    core.ack(acks, "B", 1, 2)
+    rest(core)
+    if leaves == "stop":
+        core.dispatcher.stop(meets, 1)
+    elif leaves == "close":
+        core.dispatcher.close(meets)
+    elif leaves == "detach":
+        core.dispatcher.detach(meets, 1)
+    else:
+        core.change(*(publish("x", bytes(1_000)) for _ in range(40)))
+    rest(core)
+    for reader in readers * 4:
+        takes(core, reader)
+    assert not list(silent_streams(core.dispatcher, core.dispatcher.feeds.values()))
+    assert takes(core, acks) == 1
+
+
+@pytest.mark.parametrize("keys", [15, 40, 41, 60])
+def test_the_pump_rests_where_more_streams_have_a_large_chunk_next_than_a_turn_looks_at(keys: int) -> None:
+    """With more than 5,000 keys a processor was used up for as long as others kept the share full."""
+    with patched({"PUMP_TURN_LOOKS": 20}):
+        core, readers = crowded()
+        names = [f"k{number}" for number in range(keys)]
+        core.change(declare("w"), bind("w", *names), *(publish(name, LARGE) for name in names))
+        session = core.session(1 << 20, "w")
+        core.attach(session, "w", size=1 << 30)
+        rest(core)
+        assert all_come(core, readers, session) == keys
+
+
+@pytest.mark.parametrize("step", [3, 10, 40])
+def test_it_rests_where_streams_that_wait_for_acks_are_among_them(step: int) -> None:
+    """Each has acks with gaps, and may have no more ranges; a few have a large chunk next."""
+    keys = 40
+    with patched({"PUMP_TURN_LOOKS": 8, "DONE_RANGES_MAX": 2}):
+        core, readers = crowded()
+        names = [f"k{number}" for number in range(keys)]
+        core.change(declare("w"), bind("w", *names), *(publish(name, b"1", b"2", b"3", b"4") for name in names))
+        session = core.session(1 << 20, "w")
+        core.attach(session, "w", size=1 << 30)
+        rest(core)
+        while session.waiting:
+            takes(core, session)
+        for number, name in enumerate(names):
+            core.ack(session, name, 2, 3)
+            if number % step:
+                core.ack(session, name, 4, 5)
+            core.change(publish(name, LARGE if number % step == 0 else b"x"))
+        rest(core)
+        all_come(core, readers, session)
+        for name in names:
+            core.ack(session, name, 1, 5)
+        rest(core)
+        all_come(core, readers, session)
+        assert session.attachments[1].messages == keys and not session.attachments[1].feed.lagging
