@@ -205,7 +205,8 @@ class Checks:
         kept = [session.under_way_bytes for session in ended]  # One of its parcels may be the one beyond the limit.
         one_more = max((*costs, *kept, *(client.writing for client in node.clients.values())), default=0)
         limit_bytes = shares.deliveries.limit_bytes
-        most = limit_bytes + limit_bytes // SMALL_BEYOND_PARTS + one_more + HANDLE_BYTES * len(dispatcher.feeds)
+        beyond_bytes = limit_bytes // SMALL_BEYOND_PARTS + limit_bytes // vars(out_of_turn)["OUT_OF_TURN_PARTS"]
+        most = limit_bytes + beyond_bytes + one_more + HANDLE_BYTES * len(dispatcher.feeds)
         assert shares.deliveries.used_bytes <= most, (
             f"{shares.deliveries.used_bytes} bytes are under way, {most} may be"
         )
