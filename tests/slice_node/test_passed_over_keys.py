@@ -339,3 +339,19 @@ def test_a_walk_waits_until_there_is_room() -> None:
     assert found.room_for_walk
     found.walked(ids_of(range(2_000_000, 2_000_000 + KEYS_WALKED_PER_TURN)), 1_000)
     assert not found.room_for_walk and found.passed_over == 0
+
+
+def test_an_ended_binding_of_a_full_key_is_found_void_once_however_many_publishes_are_refused() -> None:
+    """Each refused publish noted it again, 400 bytes for seven of them, until the next turn."""
+    core = CoreDriver()
+    names = [f"e{number}" for number in range(FULL_LOOKED_AT_MEMBERS_MAX - 2)]
+    core.change(configure("k", KeyOptions(capacity_messages=1, policy="drop_oldest")))
+    core.change(declare("q", *names), bind("q", "k"), *(bind(name, "k") for name in names))
+    core.change(publish("k", b"1"), *(unbind(name, "k") for name in names))
+    core.change(publish("k", b"2"))
+    row = core.tables.key.get(core.state.full_name(b"k"))
+    assert row is not None
+    for _ in range(5):
+        core.trimmer.full([row[ID]], core.now_ms)
+    void = core.trimmer.take_void()
+    assert len(void) == len(set(void)) == len(names)

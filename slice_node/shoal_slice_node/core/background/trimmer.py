@@ -64,12 +64,12 @@ class Trimmer:
         self._lowest: OrderedDict[bytes, tuple[bytes, bool]] = OrderedDict()
         """The binding that was lowest at a key's last scan: (queue id, whether it had ended). In the order of the
         scans."""
-        self._void: list[bytes] = []
+        self._void: dict[bytes, None] = {}
 
     def take_void(self) -> list[bytes]:
         """Returns the ended bindings that searches met and of whose backlogs their keys keep nothing, as RECLAIM
         records name them."""
-        void, self._void = self._void, []
+        void, self._void = list(self._void), {}
         return void
 
     def advanced(self, key_ids: Collection[bytes], now_ms: int) -> None:
@@ -250,7 +250,7 @@ class Trimmer:
         for queue_id in members:
             cursor = read(tables, queue_id, key_id, scan.low)
             if cursor is None and scan.ended:
-                self._void.append(RECLAIM_ENDED + queue_id + key_id)
+                self._void[RECLAIM_ENDED + queue_id + key_id] = None
             elif cursor is None:
                 dropped = tables.queue.get(queue_id) is None  # and still being reclaimed
                 assert dropped, f"a member of key {key_id.hex()} has no binding: queue {queue_id.hex()}"
