@@ -7,7 +7,7 @@ from random import Random
 
 from tests.fuzzing import Failure, fewer_steps, report_of
 from tests.lifetimes.steps import WEIGHTS, Step
-from tests.lifetimes.world import World
+from tests.lifetimes.told import Run
 
 STEPS = (60, 160)
 
@@ -24,7 +24,7 @@ def attempt(seed: int, only: Sequence[int] | None = None) -> Failure | None:
     steps = plan(seed)
     where = "the start"
     try:
-        world = World()
+        world = Run()
         for number in range(len(steps)) if only is None else only:
             step, choices = steps[number]
             where = f"step {number}, {step.__name__}"
