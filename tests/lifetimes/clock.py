@@ -10,12 +10,13 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.node.commit import Item
+from shoal_slice_node.core.read.reading import describe_key
 from shoal_slice_node.core.rows.farewell_row import queue_key
 from shoal_slice_node.core.turns import Source
 from tests.lifetimes.consumers import Consumers
 from tests.lifetimes.farewells import Farewell
-from tests.lifetimes.world import DEAD, EAR, GRAVE, HALL
-from tests.slice_node.core_driver import acks, farewell, raises
+from tests.lifetimes.world import DEAD, EAR, GRAVE, HALL, LATE
+from tests.slice_node.core_driver import WALL_AHEAD_MS, acks, farewell, raises
 
 TICK_MS = 500
 
@@ -45,17 +46,24 @@ class Clock(Consumers):
         while self.core.node.turn() or self.core.node.commit:
             self.core.commit()
 
+    def jump(self, ahead_ms: int) -> None:
+        """Sets the machine's clock: ahead of the one that only grows, or back behind it."""
+        self.core.wall_ahead_ms = WALL_AHEAD_MS + ahead_ms
+
     def tick(self, ms: int = TICK_MS) -> None:
         self.begins_tick(ms)
         self.ticks()
         self.works()
         self.checked()
 
-    def make_room(self) -> None:
-        """Lets what is done, or has expired, leave the logs."""
+    def make_room(self, wait_ms: int) -> None:
+        for _ in range(0, wait_ms, 300):
+            self.tick(300)
         self.begins_tick(0)
         self.flush()
-        for _ in range(2):  # A record of the first tick may end messages; the second one trims.
+        lsn = -1
+        while self.core.state.lsn != lsn:  # A record of one tick may end messages, one of the next one trims.
+            lsn = self.core.state.lsn
             self.tick(0)
 
     def late_farewell(self, name: str, after_s: int, is_written: bool) -> None:
@@ -109,6 +117,8 @@ class Clock(Consumers):
     def checked(self) -> None:
         """Checks all times, and hears what was said."""
         farewells = self.model.farewells
+        head = describe_key(self.core.state, LATE.encode()).head
+        self.model.came_due(LATE, head, self.wrote(), self.core.wall_ms)
         for name in list(self.model.queues):
             queue_id = self.core.tables.queue_by_name.get(name.encode())
             has = queue_id is not None and self.core.tables.farewell.get(queue_key(queue_id)) is not None
@@ -139,6 +149,7 @@ class Clock(Consumers):
                         else:
                             self._copy(chunk.bodies[index], dict(chunk.headers[index].fields))
                     self.core.change(acks((ear, key, delivery.low, delivery.to)))
+                self.core.pump()
         self.core.node.close_session(session, Source("lifetimes", session.number))
         self.heard_ms = self.told_ms
 
@@ -185,7 +196,10 @@ class Clock(Consumers):
         self.open()
         for name in list(self.model.queues):
             self.attach(self.sessions[0], name)
-        for _ in range(20):
+        bindings = [(name, key) for name, key, _ in self.model.bindings()]
+        rounds = 20 if self.is_prompt else 300
+        while rounds and (rounds % 20 or any(self.model.left(*one) for one in bindings)):
+            rounds -= 1
             self.take(self.sessions[0])
             self.ack(self.sessions[0], Random(0), 1)
             self.flush()

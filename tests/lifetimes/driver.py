@@ -19,8 +19,8 @@ from shoal_slice_node.core.turns import finish
 from tests.fuzz.node import Base
 from tests.slice_node.core_driver import CoreDriver
 
-FREEZES = 0.06
-"""How likely a start is to freeze what it replayed, behind each record."""
+FREEZES, FREEZES_WITHIN = 0.05, 0.3
+"""How likely a start is to freeze what it replayed, behind a record, and at a record within which it may."""
 
 
 class Driver(CoreDriver):
@@ -105,10 +105,11 @@ class Driver(CoreDriver):
 
     def _goes_on(self, replica: Replica, record: Record, random: Random) -> bool:
         """Applies a record. Returns False if the power is lost."""
-        if random.random() >= FREEZES:
+        may_stop = replica.may_stop_within(record)
+        if random.random() >= (FREEZES_WITHIN if may_stop else FREEZES):
             replica.apply(record)
             return True
-        work, steps = replica.in_steps(record), random.randint(1, 3) if replica.may_stop_within(record) else 0
+        work, steps = replica.in_steps(record), random.randint(1, 3) if may_stop else 0
         is_whole = any(next(work, _END) is _END for _ in range(steps))
         if not (steps or is_whole):
             finish(work)

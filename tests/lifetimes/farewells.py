@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-LATE_MS = 2_500
-"""A farewell, the end of a queue, or a dead letter comes within five ticks."""
+LATE_MS, LATE_WITH_SMALL_LIMITS_MS = 2_500, 10_000
+"""A farewell, the end of a queue, or a dead letter comes within five ticks; where limits are small, a record may do one
+thing at a time."""
 
 
 @dataclass

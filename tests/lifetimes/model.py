@@ -26,17 +26,29 @@ class Message(NamedTuple):
     chunk: int
 
 
+class Delayed(NamedTuple):
+    """Keeps a publish that waits for its time."""
+
+    not_before_ms: int
+    number: int
+    bodies: list[bytes]
+    ttl_ms: int
+
+
 @dataclass
 class Model:
-    """Keeps all queues and messages. `latest_ms`: the latest time that any leader was told, or a record has."""
+    """Keeps all queues and messages. `latest_ms`: the latest time that any leader was told, or a record has. `late_ms`:
+    within which time things come. `delayed`: by key, in the order in which they are published."""
 
     options: dict[str, KeyOptions]
+    late_ms: int
     queues: dict[str, dict[str, Binding]] = field(default_factory=dict)
     messages: dict[str, dict[int, Message]] = field(default_factory=lambda: defaultdict(dict))
     heads: dict[str, int] = field(default_factory=lambda: defaultdict(lambda: 1))
     dropped_below: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     farewells: Farewells = field(default_factory=Farewells)
     latest_ms: int = 0
+    delayed: dict[str, list[Delayed]] = field(default_factory=lambda: defaultdict(list))
 
     def declare(self, name: str, options: QueueOptions, keys: Iterable[str], now_ms: int) -> None:
         self.queues[name] = {key: Binding(options) for key in keys}
@@ -63,10 +75,31 @@ class Model:
         self.heads[key] = first + len(bodies)
         options = self.options[key]
         if options.drops_oldest:
-            self.dropped_below[key] = max(self.dropped_below[key], self.heads[key] - options.capacity_messages)
+            low, messages = self.heads[key] - options.capacity_messages, self.messages[key]
+            chunks = [offset for offset in range(max(1, low), self.heads[key]) if messages[offset].chunk == offset]
+            self.dropped_below[key] = max(self.dropped_below[key], chunks[0] if low > 1 else 0)
         elif options.capacity_messages:
             kept = self.heads[key] - min(self.owed_for_sure(key), default=first)
             assert kept <= options.capacity_messages, f"{key} has {kept} messages, more than its capacity"
+
+    def delay(self, key: str, not_before_ms: int, bodies: list[bytes], ttl_ms: int) -> None:
+        """Notes a publish that is to wait."""
+        delayed = self.delayed[key]
+        number = max((one.number for one in delayed), default=0) + 1
+        self.delayed[key] = sorted([*delayed, Delayed(not_before_ms, number, bodies, ttl_ms)])
+
+    def came_due(self, key: str, head: int, time_ms: int, wall_ms: int) -> None:
+        """Notes that the key's head is `head`: what waited was published up to there, at this time at the latest.
+        Checks that it was not early, and that nothing is late."""
+        delayed = self.delayed[key]
+        while self.heads[key] < head:
+            assert delayed, f"{key} has messages up to {head}, and nobody published those from {self.heads[key]} on"
+            one = delayed.pop(0)
+            assert one.not_before_ms <= time_ms, f"{key} {self.heads[key]} was published early"
+            self.published(key, self.heads[key], one.bodies, time_ms, one.ttl_ms)
+        assert self.heads[key] == head, f"the head of {key} is {head}, and not {self.heads[key]}"
+        late = [one for one in delayed if one.not_before_ms + self.late_ms <= wall_ms]
+        assert not late, f"{late} were not published to {key}"
 
     def owed_for_sure(self, key: str) -> set[int]:
         """Returns what the key has to keep for its queues."""
@@ -100,12 +133,14 @@ class Model:
         assert not self.is_over(key, offset, told_ms), f"{name} {key} {offset} was delivered though it had expired"
         self.queues[name][key].given(offset, session, redelivered, now_ms)
 
-    def gap(self, name: str, key: str, first: int, to: int) -> None:
-        """Checks a gap: it tells only of what is gone."""
+    def gap(self, name: str, key: str, first: int, to: int, may_span: bool) -> None:
+        """Checks a gap: it tells only of what is gone, and that no session has. `may_span`: it may be the last of so
+        many that it spans all the others."""
         binding = self.queues[name][key]
         for offset in range(first, to):
             if offset in self.messages[key]:
                 assert self.is_gone(key, offset), f"{name} was told that {key} {offset} is gone"
+                assert may_span or offset not in binding.out, f"{name} was told that {key} {offset} is gone, and has it"
                 binding.is_gone(offset)
 
     def copied(self, name: str, key: str, offset: int, body: bytes, times: int, reason: str, told_ms: int) -> None:
@@ -124,7 +159,7 @@ class Model:
         """Checks that what came back as often as may be is copied, unless it is gone or has no place to go."""
         for name, key, binding in self.bindings():
             for offset, died_ms in list(binding.died_ms.items()):
-                if now_ms - died_ms >= self.farewells.late_ms:
+                if now_ms - died_ms >= self.late_ms:
                     gone = not binding.options.dead_letter or self.is_gone(key, offset)
                     assert gone, f"there is no copy of {key} {offset}, which {name} could not do"
                     binding.ends(offset)

@@ -28,6 +28,12 @@ def publishes(world: Run, random: Random) -> None:
     world.publish(random.choice(list(KEYS)), random.choice((1, 1, 3)), random.choice((0, 0, 300, 800, 2500)))
 
 
+def publishes_later(world: Run, random: Random) -> None:
+    for _ in range(random.choice((1, 2, 4))):
+        after_ms, ttl_ms = random.choice((0, 300, 300, 2500)), random.choice((0, 0, 300, 2500))
+        world.publish_later(after_ms, random.choice((1, 1, 3)), ttl_ms)
+
+
 def opens(world: Run, random: Random) -> None:
     if len(world.sessions) < 3:
         world.open()
@@ -92,6 +98,10 @@ def ticks(world: Run, random: Random) -> None:
         world.tick(random.choice((20, 100, 500)))
 
 
+def sets_the_clock(world: Run, random: Random) -> None:
+    world.jump(random.choice((-700, 0, 0, 400)))
+
+
 def loses_a_tick(world: Run, random: Random) -> None:
     world.lost_tick()
 
@@ -123,6 +133,7 @@ def crashes_in_a_tick(world: Run, random: Random) -> None:
 WEIGHTS: dict[Step, int] = {
     declares: 6,
     publishes: 20,
+    publishes_later: 5,
     opens: 3,
     closes: 3,
     attaches: 10,
@@ -134,6 +145,7 @@ WEIGHTS: dict[Step, int] = {
     sets: 10,
     sets_late: 4,
     ticks: 14,
+    sets_the_clock: 2,
     loses_a_tick: 2,
     describes: 8,
     freezes: 4,

@@ -19,10 +19,14 @@ class Run(Clock):
     def describe(self, name: str) -> None:
         """Checks a queue's description, and a peek. All acks are journaled before: depth is of the tables."""
         self.flush()
+        self.wrote()
+        self.core.pump()  # A session ends in turns.
         request = wire.Describe(queues=[name.encode()], bindings=True)
         described = finish(requests.describe(self.core.node, request)()).description.queues[0]
         queue, farewell = self.model.queues[name], self.model.farewells.timers[name].farewell
-        assert described.exists and described.attached_sessions == len(self.consumers(name))
+        assert described.exists, f"{name} is gone"
+        consumers = len(self.consumers(name))
+        assert described.attached_sessions == consumers, f"{name} has {consumers} consumers"
         assert QueueOptions.of_wire(described.options) == self.model.options_of(name).check()
         shown = (described.farewell.key, described.farewell.after_s) if described.HasField("farewell") else None
         assert shown == (farewell and (HALL.encode(), farewell.after_s)), f"{name} has the farewell {shown}"

@@ -3,11 +3,13 @@ crashes in clock.py, what the node tells of itself in told.py."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch.sessions import Session
 from tests.lifetimes.driver import Driver
-from tests.lifetimes.farewells import Farewell
+from tests.lifetimes.farewells import LATE_MS, LATE_WITH_SMALL_LIMITS_MS, Farewell, Farewells
 from tests.lifetimes.model import Model
 from tests.lifetimes.order import Order
 from tests.slice_node.core_driver import bind, configure, farewell, publish
@@ -17,7 +19,13 @@ KEYS = {
     "plain": KeyOptions(),
     "few": KeyOptions(capacity_messages=5, policy="drop_oldest"),
     "full": KeyOptions(capacity_messages=6),
+    "late": KeyOptions(capacity_messages=5, policy="drop_oldest"),
 }
+LATE, STILL = "late", "still"
+"""The key of delayed publishes, and a queue that is bound to it and consumes nothing: so the key never begins anew, and
+its head says what was published."""
+NEVER_LATE_MS = 1 << 40
+"""How late farewells may be where queues share times: each that is left anew makes the others wait."""
 HALL, EAR = "hall", "ear"
 """The key of farewells, and the queue that hears them."""
 DEAD, GRAVE = "dead", "grave"
@@ -26,19 +34,22 @@ DEAD, GRAVE = "dead", "grave"
 
 class World:
     """Keeps a run. `gaps`: what each session was told of. `told_ms`: the machine's time as the leader was told it last;
-    `heard_ms`: what it was when copies were looked at last."""
+    `heard_ms`: what it was when copies were looked at last. `is_prompt`: no limit is small, so all comes in time."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Mapping[str, int]) -> None:
         self.core = Driver()
-        self.model = Model(KEYS)
+        self.is_prompt = not limits
+        late_ms = LATE_MS if self.is_prompt else LATE_WITH_SMALL_LIMITS_MS
+        farewells = Farewells(NEVER_LATE_MS if "LEFT_TIMES_MAX" in limits else late_ms)
+        self.model = Model(KEYS, late_ms, farewells=farewells)
         self.order = Order()
         self.bodies = 0
         self.told_ms = self.heard_ms = 0
         self.sessions: list[Session] = []
         self.gaps: dict[int, set[tuple[str, str, int]]] = {}
         self.core.change(*(configure(key, options) for key, options in KEYS.items()))
-        self.core.declare([EAR, GRAVE])
-        self.core.change(bind(EAR, HALL), bind(GRAVE, DEAD))
+        self.core.declare([EAR, GRAVE, STILL])
+        self.core.change(bind(EAR, HALL), bind(GRAVE, DEAD), bind(STILL, LATE))
 
     def new_body(self) -> bytes:
         self.bodies += 1
@@ -75,21 +86,33 @@ class World:
         options = KEYS[key]
         bodies = [self.new_body() for _ in range(1 if options.drops_oldest else count)]
         outcome = self.core.change(publish(key, *bodies, ttl_ms=ttl_ms)).steps[0]
-        if outcome.refusals:
-            assert options.capacity_messages and not options.drops_oldest, f"a publish to {key} was refused"
-            self.make_room()
-            outcome = self.core.change(publish(key, *bodies, ttl_ms=ttl_ms)).steps[0]
+        for wait_ms in (0, 1_200):
+            if outcome.refusals and not self.is_full(key, len(bodies)):
+                assert options.capacity_messages and not options.drops_oldest, f"a publish to {key} was refused"
+                self.make_room(wait_ms)
+                outcome = self.core.change(publish(key, *bodies, ttl_ms=ttl_ms)).steps[0]
         time_ms = self.wrote()
         if outcome.refusals:
             kept = self.model.kept_max(key)
-            assert kept + len(bodies) > options.capacity_messages, f"{key} refused, and has {kept} messages at most"
+            is_full = self.is_full(key, len(bodies))
+            assert is_full or not self.is_prompt, f"{key} refused, and has {kept} messages at most"
         elif outcome.offsets[0]:
             self.model.published(key, outcome.offsets[0], bodies, time_ms, ttl_ms)
         else:
             assert not self.model.members(key), f"{key} went nowhere"
 
-    def make_room(self) -> None:
-        """Lets what was acked, or has expired, leave the logs."""
+    def is_full(self, key: str, more: int) -> bool:
+        """Returns whether a key may have no room for so many more messages."""
+        return self.model.kept_max(key) + more > KEYS[key].capacity_messages > 0
+
+    def publish_later(self, after_ms: int, bodies: int, ttl_ms: int) -> None:
+        chunk = [self.new_body() for _ in range(bodies)]
+        not_before_ms = self.core.wall_ms + after_ms
+        self.core.change(publish(LATE, *chunk, ttl_ms=ttl_ms, not_before_ms=not_before_ms))
+        self.model.delay(LATE, not_before_ms, chunk, ttl_ms)
+
+    def make_room(self, wait_ms: int) -> None:
+        """Lets what is done, or has expired, leave the logs: at once, or in a while."""
         raise NotImplementedError
 
     def set_farewell(self, name: str, after_s: int) -> None:
