@@ -16,9 +16,10 @@ from shoal_slice_node.core.turns import Source
 from tests.lifetimes.consumers import Consumers
 from tests.lifetimes.farewells import Farewell
 from tests.lifetimes.world import DEAD, EAR, GRAVE, HALL, LATE
-from tests.slice_node.core_driver import WALL_AHEAD_MS, acks, farewell, raises
+from tests.slice_node.core_driver import WALL_AHEAD_MS, acks, farewell, publish, raises
 
 TICK_MS = 500
+PRODUCER = b"one-producer-id!"
 
 
 class Clock(Consumers):
@@ -174,6 +175,20 @@ class Clock(Consumers):
         for _ in range(random.choice((0, 1, 2, 50))):
             self.core.node.turn()
         self._after(random, random.choice((0, 1, 2, 50)))
+
+    def crash_in_publish(self, key: str, bodies: int, ttl_ms: int, random: Random) -> None:
+        """Loses power while a publish is written. Its client asks again, with the same number, and then once more."""
+        self.look()
+        self.frames += 1
+        head = ChangeHead(PRODUCER, self.frames, self.frames - 1)
+        chunk = [self.new_body() for _ in range(bodies)]
+        step = publish(key, *chunk, ttl_ms=ttl_ms)
+        data = wire.Change(steps=[step]).SerializeToString()
+        self.core.node.commit.submit(Item(Kind.CHANGE, encode_change(head, data), lambda _: None, raises))
+        self._after(random, random.choice((0, 1)))
+        outcome = self.core.change(step, head=head)
+        self.published(key, outcome.steps[0].offsets[0], chunk, ttl_ms)
+        assert self.core.change(step, head=head) == outcome, "a repeated publish has another answer"
 
     def _after(self, random: Random, durable: int) -> None:
         self.core.crash(random, durable)

@@ -68,6 +68,7 @@ class Model:
     def published(self, key: str, first: int, bodies: list[bytes], time_ms: int, ttl_ms: int) -> None:
         """Notes a publish that the node took."""
         assert first >= self.heads[key], f"offset {first} of {key} is used twice"
+        assert first == self.heads[key] or not self.options[key].keeps_history, f"{key} skips offsets before {first}"
         for offset, body in enumerate(bodies, first):
             self.messages[key][offset] = Message(body, time_ms, time_ms + ttl_ms if ttl_ms else 0, first)
             for binding in self.members(key):
@@ -81,6 +82,33 @@ class Model:
         elif options.capacity_messages:
             kept = self.heads[key] - min(self.owed_for_sure(key), default=first)
             assert kept <= options.capacity_messages, f"{key} has {kept} messages, more than its capacity"
+
+    def wanted(self, key: str, last: int | None, since_ms: int | None) -> int:
+        """Returns where a bind is asked to begin: at the last so many messages, at the first one since a time, or at
+        the earliest."""
+        if since_ms is not None:
+            recent = (offset for offset, message in self.messages[key].items() if message.time_ms >= since_ms)
+            return min(recent, default=self.heads[key])
+        return 0 if last is None else max(0, self.heads[key] - last)
+
+    def begins_at(self, name: str, key: str, first: int, wanted: int) -> None:
+        """Notes where a new binding begins. Checks that it lacks nothing that is kept."""
+        kept = min(self.remembered(key) | self.owed_for_sure(key), default=self.heads[key])
+        assert wanted <= first <= max(wanted, kept), f"{name} begins {key} at {first}, not at {wanted}; {kept} is kept"
+        self.queues[name][key].owed.update(range(first, self.heads[key]))
+
+    def remembered(self, key: str) -> set[int]:
+        """Returns what the key's history has to have."""
+        options, head = self.options[key], self.heads[key]
+        return {
+            offset
+            for offset, message in self.messages[key].items()
+            if not self.is_gone(key, offset)
+            and (
+                offset >= head - options.history_messages
+                or message.time_ms > self.latest_ms - 1000 * options.history_age_s
+            )
+        }
 
     def delay(self, key: str, not_before_ms: int, bodies: list[bytes], ttl_ms: int) -> None:
         """Notes a publish that is to wait."""

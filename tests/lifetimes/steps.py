@@ -7,7 +7,7 @@ from random import Random
 
 from shoal_contract.options import QueueOptions
 from tests.lifetimes.told import Run
-from tests.lifetimes.world import DEAD, KEYS, NAMES
+from tests.lifetimes.world import DEAD, KEYS, NAMES, PAST, Start
 
 Step = Callable[[Run, Random], None]
 
@@ -21,7 +21,8 @@ def declares(world: Run, random: Random) -> None:
         dead_letter=random.choice((DEAD, DEAD, "")) if most else "",
         exclusive=random.choice(("none", "newest", "newest")),
     )
-    world.declare(random.choice(NAMES), options, random.sample(list(KEYS), 2))
+    start = random.choice((Start(), Start(messages=random.choice((0, 1, 5))), Start(age_ms=random.choice((100, 1500)))))
+    world.declare(random.choice(NAMES), options, random.sample(list(KEYS), 2), start)
 
 
 def publishes(world: Run, random: Random) -> None:
@@ -130,6 +131,11 @@ def crashes_in_a_tick(world: Run, random: Random) -> None:
     world.crash_in_tick(random)
 
 
+def crashes_in_a_publish(world: Run, random: Random) -> None:
+    bodies, ttl_ms = random.choice((1, 1, 3)), random.choice((0, 0, 800))
+    world.crash_in_publish(random.choice(("plain", "few", PAST)), bodies, ttl_ms, random)
+
+
 WEIGHTS: dict[Step, int] = {
     declares: 6,
     publishes: 20,
@@ -146,11 +152,12 @@ WEIGHTS: dict[Step, int] = {
     sets_late: 4,
     ticks: 14,
     sets_the_clock: 2,
-    loses_a_tick: 2,
+    loses_a_tick: 4,
     describes: 8,
     freezes: 4,
     makes_a_checkpoint: 4,
     crashes: 1,
-    crashes_in_a_tick: 2,
+    crashes_in_a_tick: 3,
+    crashes_in_a_publish: 1,
 }
 """Each step, and how often it is done among the others."""

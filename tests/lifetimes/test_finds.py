@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from shoal_contract.journal_record import Record
-from shoal_slice_node.core.apply import due, farewells, key_options, retries, transients
+from shoal_slice_node.core.apply import binds, due, farewells, key_options, retries, transients, trims
 from shoal_slice_node.core.apply.backlog import LogMeasure
 from shoal_slice_node.core.apply.records import Kind
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.background import due_list
+from shoal_slice_node.core.background import due_list, trimmer
 from shoal_slice_node.core.background.job import DueJob
 from shoal_slice_node.core.dispatch import filling, sessions
 from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
@@ -26,7 +26,7 @@ from shoal_slice_node.core.dispatch.undecided import Undecided
 from shoal_slice_node.core.read import reading
 from shoal_slice_node.core.read.binding_walk import Binding
 from shoal_slice_node.core.tables.delta import Delta
-from shoal_slice_node.core.verbs import engine
+from shoal_slice_node.core.verbs import applying, engine
 from shoal_slice_node.core.verbs.changes import Checked
 from tests.fuzzing import Case
 from tests.lifetimes.runs import attempt, plan
@@ -94,6 +94,10 @@ def full_at(part: float) -> Callable[[Any], Any]:
         return check_capacity
 
     return make
+
+
+def one_later(before: Any) -> Any:
+    return lambda *arguments: before(*arguments) + 1
 
 
 def early_by_400(due_time: Any) -> Any:
@@ -176,11 +180,11 @@ DEFECTS = {
     "a gap is not told": Defect(filling, "pass_over", told(0)),
     "a gap is told twice": Defect(filling, "pass_over", told(2)),
     "a farewell comes early": Defect(LeftClock, "due", lambda due: lambda clock, now_ms: due(clock, now_ms + 700)),
-    "a queue's time does not begin when it is left": Defect(LeftClock, "left", nothing),
+    "a queue's time does not begin when it is left": Defect(LeftClock, "left", nothing, first=35),
     "a queue's time does not begin anew": Defect(LeftClock, "anew", nothing),
-    "a record that was not written is not decided again": Defect(LeftClock, "again", nothing),
-    "a new leader begins no times": Defect(LeftClock, "begin", nothing),
-    "a queue's end says no farewell": Defect(transients, "say_at_end", nothing),
+    "a record that was not written is not decided again": Defect(LeftClock, "again", nothing, first=18),
+    "a new leader begins no times": Defect(LeftClock, "begin", nothing, first=5),
+    "a queue's end says no farewell": Defect(transients, "say_at_end", nothing, first=25),
     "a farewell that is set anew is said at once": Defect(farewells, "_say_unless_newer", says_newer),
     "a time that began anew is not heard": Defect(LeftClock, "began_anew", lambda _: lambda *_: False),
     "a farewell stays that is taken back": Defect(farewells, "forget_farewell", nothing),
@@ -188,7 +192,7 @@ DEFECTS = {
     "a key takes more than its capacity": Defect(key_options, "_check_capacity", nothing),
     "a key refuses everything": Defect(key_options, "_check_capacity", full_at(0)),
     "a key is full at half of its capacity": Defect(key_options, "_check_capacity", full_at(0.5)),
-    "several sessions have an exclusive queue": Defect(Exclusives, "of", nothing),
+    "several sessions have an exclusive queue": Defect(Exclusives, "of", nothing, first=19),
     "a delayed publish comes early": Defect(due, "due_time", early_by_400, also=due_list),
     "what the disk refused is never due again": Defect(DueJob, "refused", nothing),
     # Checkpoints and crashes.
@@ -196,23 +200,27 @@ DEFECTS = {
     "a start counts a part of a record twice": Defect(State, "save_part", part_counts_twice),
     "replay skips acks": Defect(engine, "apply_record", replay_skips(Kind.ACKS)),
     "replay skips retries": Defect(engine, "apply_record", replay_skips(Kind.RETRY)),
+    "a repeated frame is done again": Defect(applying, "repeated_answer", nothing),
+    # Histories.
+    "a history has one message fewer": Defect(trims, "history_floor", one_later, also=trimmer),
+    "a bind from a time begins later": Defect(binds, "_start", one_later),
     # Ack timeouts, nacks, dead letters.
     "an ack timeout ends early": Defect(Lease, "begin", a_third_of_the_time),
-    "ack timeouts never end": Defect(LeaseClock, "begin_open", never_begun),
-    "a nack's delay ends early": Defect(Resting, "begin_delay", delay_ends_early),
+    "ack timeouts never end": Defect(LeaseClock, "begin_open", never_begun, first=20),
+    "a nack's delay ends early": Defect(Resting, "begin_delay", delay_ends_early, first=70),
     "what no program was given counts as delivered": Defect(AcksInFlight, "nack", always_seen),
     "counts of deliveries are not kept": Defect(retries._Retrying, "_count", lambda _: staticmethod(lambda *_: False)),
     "a dead letter has no copy": Defect(retries, "copy_of", nothing),
     "a copy says a wrong count": Defect(retries, "copy_of", one_time_more),
     "a copy says another reason": Defect(retries, "copy_of", for_another_reason),
-    "what has expired is copied": Defect(retries, "has_expired", lambda _: lambda *_: False),
-    "what a record has no room for is forgotten": Defect(Undecided, "put_back", forgets_what_has_no_room),
+    "what has expired is copied": Defect(retries, "has_expired", lambda _: lambda *_: False, first=28),
+    "what a record has no room for is forgotten": Defect(Undecided, "put_back", forgets_what_has_no_room, first=180),
     # Depth, order, windows.
     "depth counts one too few": Defect(
         reading, "backlog_of", lambda of: lambda cursor, end, done: max(0, of(cursor, end, done) - 1)
     ),
     "depth counts what was dropped": Defect(Binding, "kept_from", lambda _: lambda binding, low: binding),
-    "depth has the bytes of what is done": Defect(LogMeasure, "bytes_between", lambda _: lambda *_: 0),
+    "depth has the bytes of what is done": Defect(LogMeasure, "bytes_between", lambda _: lambda *_: 0, first=30),
     "the oldest message is the first that was published": Defect(
         LogMeasure, "time_of", lambda of: lambda measure, offset: of(measure, 1) or of(measure, offset)
     ),

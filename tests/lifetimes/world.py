@@ -4,6 +4,7 @@ crashes in clock.py, what the node tells of itself in told.py."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
@@ -20,7 +21,10 @@ KEYS = {
     "few": KeyOptions(capacity_messages=5, policy="drop_oldest"),
     "full": KeyOptions(capacity_messages=6),
     "late": KeyOptions(capacity_messages=5, policy="drop_oldest"),
+    "past": KeyOptions(history_messages=3, history_age_s=2),
 }
+PAST = "past"
+"""The key with a history: queues bind it from now, or from before."""
 LATE, STILL = "late", "still"
 """The key of delayed publishes, and a queue that is bound to it and consumes nothing: so the key never begins anew, and
 its head says what was published."""
@@ -30,6 +34,27 @@ HALL, EAR = "hall", "ear"
 """The key of farewells, and the queue that hears them."""
 DEAD, GRAVE = "dead", "grave"
 """The dead-letter key, and the queue that gets the copies."""
+
+
+class Start(NamedTuple):
+    """Says from where a queue binds PAST: from its last `messages`, or from those of the last `age_ms`; both None: from
+    the first one that is kept."""
+
+    messages: int | None = None
+    age_ms: int | None = None
+
+    @property
+    def kind(self) -> wire.Start.ValueType:
+        if self.age_ms is not None:
+            return wire.START_AGE
+        return wire.START_EARLIEST if self.messages is None else wire.START_LAST
+
+    @property
+    def value(self) -> int:
+        return self.age_ms or self.messages or 0
+
+    def since_ms(self, time_ms: int) -> int | None:
+        return None if self.age_ms is None else time_ms - self.age_ms
 
 
 class World:
@@ -43,7 +68,7 @@ class World:
         farewells = Farewells(NEVER_LATE_MS if "LEFT_TIMES_MAX" in limits else late_ms)
         self.model = Model(KEYS, late_ms, farewells=farewells)
         self.order = Order()
-        self.bodies = 0
+        self.bodies = self.frames = 0
         self.told_ms = self.heard_ms = 0
         self.sessions: list[Session] = []
         self.gaps: dict[int, set[tuple[str, str, int]]] = {}
@@ -75,12 +100,18 @@ class World:
 
     # Changes.
 
-    def declare(self, name: str, options: QueueOptions, keys: list[str]) -> None:
+    def declare(self, name: str, options: QueueOptions, keys: list[str], start: Start) -> None:
+        """Declares a queue, and binds it. `start`: where its binding of PAST begins; other keys begin now."""
         if name in self.model.queues:
             return
         self.core.change(wire.Step(declares=wire.Declares(queues=[name.encode()], options=options.to_wire())))
-        self.core.change(bind(name, *keys))
+        self.core.change(bind(name, *(key for key in keys if key != PAST)))
         self.model.declare(name, options, keys, self.core.now_ms)
+        if PAST in keys:
+            (outcome,) = self.core.change(bind(name, PAST, start=start.kind, value=start.value)).steps
+            time_ms = self.wrote()
+            wanted = self.model.wanted(PAST, start.messages, start.since_ms(time_ms))
+            self.model.begins_at(name, PAST, outcome.offsets[0], wanted)
 
     def publish(self, key: str, count: int, ttl_ms: int) -> None:
         options = KEYS[key]
@@ -91,15 +122,20 @@ class World:
                 assert options.capacity_messages and not options.drops_oldest, f"a publish to {key} was refused"
                 self.make_room(wait_ms)
                 outcome = self.core.change(publish(key, *bodies, ttl_ms=ttl_ms)).steps[0]
-        time_ms = self.wrote()
         if outcome.refusals:
             kept = self.model.kept_max(key)
             is_full = self.is_full(key, len(bodies))
             assert is_full or not self.is_prompt, f"{key} refused, and has {kept} messages at most"
-        elif outcome.offsets[0]:
-            self.model.published(key, outcome.offsets[0], bodies, time_ms, ttl_ms)
         else:
-            assert not self.model.members(key), f"{key} went nowhere"
+            self.published(key, outcome.offsets[0], bodies, ttl_ms)
+
+    def published(self, key: str, first: int, bodies: list[bytes], ttl_ms: int) -> None:
+        """Notes a publish that the node took. `first`: its offset; 0: it went nowhere."""
+        time_ms = self.wrote()
+        if first:
+            self.model.published(key, first, bodies, time_ms, ttl_ms)
+        else:
+            assert not self.model.members(key) and key != PAST, f"{key} went nowhere"
 
     def is_full(self, key: str, more: int) -> bool:
         """Returns whether a key may have no room for so many more messages."""
