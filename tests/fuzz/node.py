@@ -227,9 +227,9 @@ class Node:
                     self.given.ack_left(life, stream.key, held)
             return settle(attachment, key_id, first, to)
 
-        def telling(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
+        def telling(attachment: Attachment, key_id: bytes, first: int, to: int, messages: bool = False) -> int:
             told[0] = True  # Consumers were told of a gap: nothing is acked.
-            cost = was_told(attachment, key_id, first, to)
+            cost = was_told(attachment, key_id, first, to, messages)
             told[0] = False
             return cost
 

@@ -65,6 +65,14 @@ SMALL: dict[str, tuple[int, ...]] = {
     "EXPIRED_ROWS_PER_OPERATION": (1,),
     "EXPIRED_ROWS_AT_CAPACITY": (1, 2),
     "APPLIED_PER_STEP": (4, 5),
+    # Dead letters.
+    "RETRIES_PER_RECORD_MAX": (1, 3),
+    "RETRIES_COST_PER_RECORD": (1, 4),
+    "RETRIES_PER_TURN": (1, 2),
+    "RETRY_LOOKS_MAX": (1, 3),
+    "DEAD_PER_RECORD_MAX": (1, 2),
+    "DEAD_BYTES_PER_RECORD_MAX": (1,),
+    "DEAD_PER_TURN": (1,),
     # Reads.
     "LOAD_DETAILS_PER_STEP": (1, 2),
     "READ_ROWS_PER_STEP": (1,),

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from tests.fuzzing import Fuzzer, main
-from tests.lifetimes.runs import attempt, report
+from tests.lifetimes.runs import attempt, plan, report
 
-FUZZER = Fuzzer("lifetimes", lambda case, only: attempt(case.seed, only), lambda case: report(case.seed))
+FUZZER = Fuzzer("lifetimes", lambda case, only: attempt(plan(case), only), report, takes_limits=True)
 
 if __name__ == "__main__":
     sys.exit(main(FUZZER))

@@ -1,316 +1,161 @@
-"""Drives the real core, and tells the model what was done and what came."""
+"""Holds a run: the core, the model, and what was asked of both. Here: changes. Sessions are in consumers.py, time and
+crashes in clock.py, what the node tells of itself in told.py."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from random import Random
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from shoal_contract.errors import ResourceExhausted
 from shoal_contract.options import KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
 from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.invariants.checksums import checksums
-from shoal_slice_node.core.node import requests
-from shoal_slice_node.core.node.commit import Item
-from shoal_slice_node.core.node.replica import Replica
-from shoal_slice_node.core.rows.farewell_row import queue_key
-from shoal_slice_node.core.tables.delta import Delta
-from shoal_slice_node.core.turns import Source, finish
-from tests.lifetimes.model import Binding, Farewell, Model, Queue
-from tests.slice_node.core_driver import CoreDriver, bind, bodies_of, configure, farewell, publish, raises
-from tests.slice_node.memory_base import MemoryBase
+from tests.lifetimes.driver import Driver
+from tests.lifetimes.farewells import LATE_MS, LATE_WITH_SMALL_LIMITS_MS, Farewell, Farewells
+from tests.lifetimes.model import Model
+from tests.lifetimes.order import Order
+from tests.slice_node.core_driver import bind, configure, farewell, publish
 
 NAMES = ("p", "q", "r")
 KEYS = {
     "plain": KeyOptions(),
     "few": KeyOptions(capacity_messages=5, policy="drop_oldest"),
     "full": KeyOptions(capacity_messages=6),
+    "late": KeyOptions(capacity_messages=5, policy="drop_oldest"),
+    "past": KeyOptions(history_messages=3, history_age_s=2),
 }
+PAST = "past"
+"""The key with a history: queues bind it from now, or from before."""
+LATE, STILL = "late", "still"
+"""The key of delayed publishes, and a queue that is bound to it and consumes nothing: so the key never begins anew, and
+its head says what was published."""
+NEVER_LATE_MS = 1 << 40
+"""How late farewells may be where queues share times: each that is left anew makes the others wait."""
 HALL, EAR = "hall", "ear"
 """The key of farewells, and the queue that hears them."""
-TICK_MS = 500
+DEAD, GRAVE = "dead", "grave"
+"""The dead-letter key, and the queue that gets the copies."""
 
 
-class Driver(CoreDriver):
-    """Keeps all in its journal: a crash replays it from the start."""
+class Start(NamedTuple):
+    """Says from where a queue binds PAST: from its last `messages`, or from those of the last `age_ms`; both None: from
+    the first one that is kept."""
 
-    def __init__(self) -> None:
-        super().__init__(Delta(MemoryBase()))
-        self.epoch = 1
+    messages: int | None = None
+    age_ms: int | None = None
 
-    def crash(self) -> None:
-        """Replays all records. Raises AssertionError if other tables come of it."""
-        replica = Replica(Delta(MemoryBase()))
-        for record in self.records:
-            replica.apply(record)
-        assert list(finish(checksums(replica.state.tables))) == list(finish(checksums(self.tables))), "a replay differs"
-        self.epoch += 1
-        self.engine, self.state, self.tables = replica._engine, replica.state, replica.state.tables
-        self.node = replica.lead(self.epoch, self.now_ms)
-        self.dispatcher, self.puller, self.trimmer = self.node.dispatcher, self.node.puller, self.node.trimmer
+    @property
+    def kind(self) -> wire.Start.ValueType:
+        if self.age_ms is not None:
+            return wire.START_AGE
+        return wire.START_EARLIEST if self.messages is None else wire.START_LAST
+
+    @property
+    def value(self) -> int:
+        return self.age_ms or self.messages or 0
+
+    def since_ms(self, time_ms: int) -> int | None:
+        return None if self.age_ms is None else time_ms - self.age_ms
 
 
 class World:
-    """Keeps a run. `has`: what each session holds, by queue and key. `gaps`: what each was told of."""
+    """Keeps a run. `gaps`: what each session was told of. `told_ms`: the machine's time as the leader was told it last;
+    `heard_ms`: what it was when copies were looked at last. `is_prompt`: no limit is small, so all comes in time."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Mapping[str, int]) -> None:
         self.core = Driver()
-        self.model = Model()
-        self.log: list[str] = []
-        self.bodies = 0
-        self.ticked_ms = 0
+        self.is_prompt = not limits
+        late_ms = LATE_MS if self.is_prompt else LATE_WITH_SMALL_LIMITS_MS
+        farewells = Farewells(NEVER_LATE_MS if "LEFT_TIMES_MAX" in limits else late_ms)
+        self.model = Model(KEYS, late_ms, farewells=farewells)
+        self.order = Order()
+        self.bodies = self.frames = 0
+        self.told_ms = self.heard_ms = 0
         self.sessions: list[Session] = []
-        self.has: dict[int, dict[tuple[str, str], set[int]]] = {}
         self.gaps: dict[int, set[tuple[str, str, int]]] = {}
         self.core.change(*(configure(key, options) for key, options in KEYS.items()))
-        self.core.declare([EAR])
-        self.core.change(bind(EAR, HALL))
-        self.open()
-
-    def open(self) -> None:
-        session = self.core.session()
-        self.sessions.append(session)
-        self.has[session.number], self.gaps[session.number] = defaultdict(set), set()
-
-    def is_consumed(self, name: str) -> bool:
-        return self.consumers(name) > 0
-
-    def consumers(self, name: str) -> int:
-        """Returns how many sessions are attached, by what they themselves have."""
-        return sum(NAMES.index(name) + 1 in session.attachments for session in self.sessions)
-
-    def look(self) -> None:
-        """Notes which queues are consumed now. Checks that one session alone has an exclusive one."""
-        for name, queue in self.model.queues.items():
-            if consumers := self.consumers(name):
-                queue.idle_ms = self.core.now_ms
-                assert consumers == 1 or not queue.is_exclusive, f"{consumers} sessions have {name}, which is exclusive"
+        self.core.declare([EAR, GRAVE, STILL])
+        self.core.change(bind(EAR, HALL), bind(GRAVE, DEAD), bind(STILL, LATE))
 
     def new_body(self) -> bytes:
         self.bodies += 1
         return b"%06d" % self.bodies
 
-    def forget(self, name: str) -> None:
-        """Forgets what sessions hold of a queue's life, or of one attachment."""
-        for number, held in self.has.items():
-            for place in [place for place in held if place[0] == name]:
-                del held[place]
-            self.gaps[number] = {told for told in self.gaps[number] if told[0] != name}
+    def wrote(self) -> int:
+        """Notes that a record was written. Returns its time."""
+        time_ms = self.core.records[-1].time_ms
+        self.model.latest_ms = max(self.model.latest_ms, time_ms)
+        return time_ms
+
+    def look(self) -> None:
+        """Notes which queues are consumed now. Checks that one session alone has an exclusive one."""
+        for name in self.model.queues:
+            if consumers := len(self.consumers(name)):
+                self.model.farewells.timers[name].idle_ms = self.core.now_ms
+                is_exclusive = self.model.options_of(name).exclusive != "none"
+                assert consumers == 1 or not is_exclusive, f"{consumers} sessions have {name}, which is exclusive"
+
+    def consumers(self, name: str) -> list[Session]:
+        """Returns the sessions that are attached, by what they themselves have."""
+        return [session for session in self.sessions if NAMES.index(name) + 1 in session.attachments]
 
     # Changes.
 
-    def declare(self, name: str, options: QueueOptions, keys: list[str]) -> None:
+    def declare(self, name: str, options: QueueOptions, keys: list[str], start: Start) -> None:
+        """Declares a queue, and binds it. `start`: where its binding of PAST begins; other keys begin now."""
         if name in self.model.queues:
             return
         self.core.change(wire.Step(declares=wire.Declares(queues=[name.encode()], options=options.to_wire())))
-        self.core.change(bind(name, *keys))
-        bindings = {key: Binding() for key in keys}
-        self.model.queues[name] = Queue(
-            options.expires_after_s, self.core.now_ms, bindings, options.exclusive != "none"
-        )
-        self.forget(name)
+        self.core.change(bind(name, *(key for key in keys if key != PAST)))
+        self.model.declare(name, options, keys, self.core.now_ms)
+        if PAST in keys:
+            (outcome,) = self.core.change(bind(name, PAST, start=start.kind, value=start.value)).steps
+            time_ms = self.wrote()
+            wanted = self.model.wanted(PAST, start.messages, start.since_ms(time_ms))
+            self.model.begins_at(name, PAST, outcome.offsets[0], wanted)
 
     def publish(self, key: str, count: int, ttl_ms: int) -> None:
         options = KEYS[key]
-        drops = options.policy == "drop_oldest"
-        bodies = [self.new_body() for _ in range(1 if drops else count)]
-        now_ms = self.core.wall_ms
+        bodies = [self.new_body() for _ in range(1 if options.drops_oldest else count)]
         outcome = self.core.change(publish(key, *bodies, ttl_ms=ttl_ms)).steps[0]
-        if outcome.refusals:
-            assert options.capacity_messages and not drops, f"a publish to {key} was refused"
-            self.core.flush()
-            self.tick(0)  # What was acked, or has expired, leaves the log.
-            outcome = self.core.change(publish(key, *bodies, ttl_ms=ttl_ms)).steps[0]
+        for wait_ms in (0, 1_200):
+            if outcome.refusals and not self.is_full(key, len(bodies)):
+                assert options.capacity_messages and not options.drops_oldest, f"a publish to {key} was refused"
+                self.make_room(wait_ms)
+                outcome = self.core.change(publish(key, *bodies, ttl_ms=ttl_ms)).steps[0]
         if outcome.refusals:
             kept = self.model.kept_max(key)
-            assert kept + len(bodies) > options.capacity_messages, f"{key} refused, and has {kept} messages at most"
-            return
-        if not outcome.offsets[0]:
-            assert not any(key in queue.bindings for queue in self.model.queues.values()), f"{key} went nowhere"
-            return
-        expires_ms = now_ms + ttl_ms if ttl_ms else 0
-        self.model.published(key, outcome.offsets[0], bodies, expires_ms, options.capacity_messages, drops)
-        if options.capacity_messages and not drops:
-            first = outcome.offsets[0]
-            owed = {o for queue in self.model.queues.values() for o in queue.bindings.get(key, Binding()).owed}
-            owed = {o for o in owed if not self.model.is_over(key, o, now_ms)}
-            kept = first + len(bodies) - min(owed, default=first)
-            assert kept <= options.capacity_messages, f"{key} has {kept} messages, more than its capacity"
+            is_full = self.is_full(key, len(bodies))
+            assert is_full or not self.is_prompt, f"{key} refused, and has {kept} messages at most"
+        else:
+            self.published(key, outcome.offsets[0], bodies, ttl_ms)
+
+    def published(self, key: str, first: int, bodies: list[bytes], ttl_ms: int) -> None:
+        """Notes a publish that the node took. `first`: its offset; 0: it went nowhere."""
+        time_ms = self.wrote()
+        if first:
+            self.model.published(key, first, bodies, time_ms, ttl_ms)
+        else:
+            assert not self.model.members(key) and key != PAST, f"{key} went nowhere"
+
+    def is_full(self, key: str, more: int) -> bool:
+        """Returns whether a key may have no room for so many more messages."""
+        return self.model.kept_max(key) + more > KEYS[key].capacity_messages > 0
+
+    def publish_later(self, after_ms: int, bodies: int, ttl_ms: int) -> None:
+        chunk = [self.new_body() for _ in range(bodies)]
+        not_before_ms = self.core.wall_ms + after_ms
+        self.core.change(publish(LATE, *chunk, ttl_ms=ttl_ms, not_before_ms=not_before_ms))
+        self.model.delay(LATE, not_before_ms, chunk, ttl_ms)
+
+    def make_room(self, wait_ms: int) -> None:
+        """Lets what is done, or has expired, leave the logs: at once, or in a while."""
+        raise NotImplementedError
 
     def set_farewell(self, name: str, after_s: int) -> None:
         body = self.new_body()
         self.core.change(farewell(name, key=HALL, body=body, after_s=after_s))
-        self.model.queues[name].farewell = Farewell(body, after_s, self.core.now_ms)
+        self.model.farewells.timers[name].farewell = Farewell(body, after_s, self.core.now_ms)
 
     def take_back(self, name: str) -> None:
         self.core.change(farewell(name))
-        self.model.queues[name].farewell = None
-
-    # Sessions.
-
-    def attach(self, session: Session, name: str) -> None:
-        self.detach(session, name)
-        before = [other for other in self.sessions if NAMES.index(name) + 1 in other.attachments]
-        request = wire.Attach(
-            queues=[name.encode()], handles=[NAMES.index(name) + 1], window_messages=100, window_bytes=1 << 20
-        )
-        finish(requests.attach(self.core.node, session, request)())
-        assert NAMES.index(name) + 1 in session.attachments, f"{name} was not attached"
-        if any(NAMES.index(name) + 1 not in other.attachments for other in before):
-            self.forget(name)
-        self.look()
-
-    def detach(self, session: Session, name: str) -> None:
-        self.look()
-        self.core.dispatcher.detach(session, NAMES.index(name) + 1)
-        for place in [place for place in self.has[session.number] if place[0] == name]:
-            del self.has[session.number][place]
-        self.gaps[session.number] = {told for told in self.gaps[session.number] if told[0] != name}
-
-    def close(self, session: Session) -> None:
-        self.look()
-        self.sessions.remove(session)
-        self.core.node.close_session(session, Source("lifetimes", session.number))
-
-    def take(self, session: Session) -> None:
-        """Lets a session read all that waits for it."""
-        self.core.gaps = []
-        deliveries = self.core.deliveries(session)
-        for told in self.core.gaps:
-            for handle in told.handles:
-                name, key = NAMES[handle - 1], told.key.decode()
-                for offset in range(told.first, told.to):
-                    place = name, key, offset
-                    assert place not in self.gaps[session.number], f"a gap was told twice: {place}"
-                    self.gaps[session.number].add(place)
-                self.model.gap(name, key, told.first, told.to, self.core.wall_ms)
-        for delivery in deliveries:
-            for key, offset, body in bodies_of(delivery):
-                for handle in delivery.handles:
-                    self.model.delivered(NAMES[handle - 1], key, offset, body, self.ticked_ms)
-                    self.has[session.number][NAMES[handle - 1], key].add(offset)
-
-    def ack(self, session: Session, random: Random) -> None:
-        """Acks some of what a session holds."""
-        for (name, key), held in self.has[session.number].items():
-            for offset in sorted(held):
-                if random.random() < 0.6:
-                    held.discard(offset)
-                    self.core.ack(session, key, offset, offset + 1, NAMES.index(name) + 1)
-                    self.model.acked(name, key, offset)
-
-    # Time.
-
-    def tick(self, ms: int = TICK_MS) -> None:
-        self.core.now_ms += ms
-        self.look()
-        self.core.maintain()
-        self.checked()
-
-    def late_farewell(self, name: str, after_s: int, is_written: bool) -> None:
-        """Sets a farewell anew while the leader decides to say the one before: the new one stays. `is_written`: the
-        leader decides while the change is written; else the record of what it decided is in one batch with it."""
-        core, queue = self.core, self.model.queues[name]
-        body = self.new_body()
-        self.core.now_ms += TICK_MS
-        self.look()
-        data = wire.Change(steps=[farewell(name, key=HALL, body=body, after_s=after_s)]).SerializeToString()
-        item = Item(Kind.CHANGE, encode_change(ChangeHead(NO_PRODUCER, 0, 0), data), lambda _: None, raises)
-        core.node.commit.submit(item)
-        old = queue.farewell
-        if old is not None and core.now_ms - max(queue.idle_ms, old.set_ms) >= 1000 * old.after_s:
-            self.model.may_be_said.add(old.body)
-        queue.farewell = Farewell(body, after_s, core.now_ms)
-        if is_written:
-            batch = core.node.commit.gather(core.wall_ms)
-            core.records += [record for _, record in batch.entries if record is not None]
-        core.node.tick(core.now_ms, core.wall_ms)
-        while core.node.turn():
-            pass
-        if is_written:
-            core.node.commit.written()
-            while core.node.commit.to_apply:
-                core.node.commit.step()
-        core.commit()
-        while core.node.turn() or core.node.commit:
-            core.commit()
-        self.checked()
-
-    def late_read(self, session: Session) -> None:
-        """Lets a session read after the clock told that messages expired, and before a record gives them up."""
-        self.core.now_ms += TICK_MS
-        self.look()
-        self.core.node.tick(self.core.now_ms, self.core.wall_ms)
-        self.ticked_ms = self.core.wall_ms
-        self.take(session)
-        self.core.maintain()
-        self.checked()
-
-    def lost_tick(self) -> None:
-        """Ticks on a full disk: what the node decides is not written, and must be decided again."""
-        self.core.now_ms += TICK_MS
-        self.look()
-        self.core.node.tick(self.core.now_ms, self.core.wall_ms)
-        while self.core.node.turn():
-            pass
-        if self.core.node.commit:
-            self.core.node.commit.gather(self.core.wall_ms)
-            self.core.node.commit.refused(ResourceExhausted("full"))
-        self.core.maintain()
-        self.checked()
-
-    def checked(self) -> None:
-        """Checks all times, and hears what was said."""
-        self.ticked_ms = self.core.wall_ms
-        for name in list(self.model.queues):
-            queue_id = self.core.tables.queue_by_name.get(name.encode())
-            has = queue_id is not None and self.core.tables.farewell.get(queue_key(queue_id)) is not None
-            self.model.check_time(name, self.core.now_ms, self.is_consumed(name), has, queue_id is not None)
-            if name not in self.model.queues:
-                self.forget(name)
-        self.hear()
-        assert not self.model.to_be_said, f"farewells were lost: {self.model.to_be_said}"
-
-    def hear(self) -> None:
-        session = self.core.session()
-        for delivery in self.core.pull(session, EAR, 100):
-            for key, offset, body in bodies_of(delivery):
-                self.model.heard(body)
-                self.core.change(
-                    wire.Step(
-                        acks=wire.TransactionAcks(
-                            queues=[EAR.encode()], keys=[key.encode()], lows=[offset], tos=[offset + 1]
-                        )
-                    )
-                )
-        self.core.node.close_session(session, Source("lifetimes", session.number))
-
-    def crash(self) -> None:
-        self.look()
-        self.core.crash()
-        self.sessions.clear()
-        self.ticked_ms = 0
-        self.model.crashed(self.core.now_ms)
-        self.open()
-
-    def finish(self) -> None:
-        """Checks that all that is owed comes, or is told as a gap."""
-        for session in list(self.sessions):
-            self.close(session)
-        self.open()
-        for name in list(self.model.queues):
-            self.attach(self.sessions[0], name)
-        for _ in range(20):
-            self.take(self.sessions[0])
-            self.ack(self.sessions[0], Random(0))
-            self.core.flush()
-            self.tick()
-        for name, queue in self.model.queues.items():
-            for key, binding in queue.bindings.items():
-                held = self.has[self.sessions[0].number][name, key]
-                left = {offset for offset in binding.owed - held if offset >= self.model.dropped_below[key]}
-                assert not left, f"{name} is owed {key} {sorted(left)} for ever"
-                gone = binding.owed - held - left
-                assert not gone, f"{name} was not told that {key} {sorted(gone)} are gone"
-        self.core.check()
+        self.model.farewells.timers[name].farewell = None

@@ -176,6 +176,26 @@ def test_many_lost_stretches_are_told_as_a_bounded_number_of_gaps(core: CoreDriv
     core.check()
 
 
+def test_what_a_session_has_within_a_gap_stays_in_its_window(core: CoreDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last gap of many spans what is out, too. That was taken for done: the session got more than its window."""
+    monkeypatch.setattr("shoal_slice_node.core.dispatch.gaps.GAPS_AT_ONCE_MAX", 1)
+    session = core.session()
+    core.attach(session, "q", messages=3)
+    fill(core, 3)
+    assert offsets(core, session) == [1, 2, 3]
+    key_id = next(iter(next(iter(core.dispatcher.feeds.values())).streams))
+    for offset in (1, 3):
+        core.dispatcher.nack(session.attachments[1], key_id, offset, offset + 1, NackTerms())
+    fill(core, 3, 4)
+    assert (offsets(core, session), told(core)) == ([4, 5], [(1, 4)])
+    core.ack(session, "k", 2, 3)
+    assert (offsets(core, session), told(core)) == ([6], [])
+    core.ack(session, "k", 4, 7)
+    core.flush()
+    assert backlog(core) == 0
+    core.check()
+
+
 def test_an_ended_binding_keeps_what_is_left_and_vanishes_with_the_rest(core: CoreDriver) -> None:
     fill(core, 3)
     core.change(unbind("q", "k"), declare("r"), bind("r", "k"))

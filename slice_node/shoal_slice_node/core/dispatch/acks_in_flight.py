@@ -149,23 +149,36 @@ class AcksInFlight:
             if attachment is None:
                 self.gaps_left.popleft()
                 return
-            cost_max -= self.was_told(attachment, key_id, gap.first, gap.to)
+            cost_max -= self.was_told(attachment, key_id, gap.first, gap.to, gap.replaces_messages)
 
-    def was_told(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
+    def was_told(self, attachment: Attachment, key_id: bytes, first: int, to: int, messages: bool = False) -> int:
         """Notes that a consumer was told that the offsets first <= o < to are gone. Returns what it cost, as
-        `ack` does."""
-        return self._settle(attachment, key_id, first, to)[1]
+        `ack` does. Messages that it has out of them stay in its window until it acks them, or gives them back; but
+        with `messages` they are those in the place of which it was told."""
+        if messages:
+            return self._settle(attachment, key_id, first, to)[1]
+        stream = attachment.feed.streams.get(key_id)
+        if stream is None or first >= to:
+            return 1
+        looked_at = len(stream.out)
+        self._settled(attachment, stream, stream.settle_gaps(attachment, first, to))
+        return 1 + looked_at // DONE_RANGES_PER_COST
 
     def _settle(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> tuple[int, int]:
         """Returns how many messages became done, and what it cost."""
-        feed, registry = attachment.feed, self._registry
-        stream = feed.streams.get(key_id)
+        stream = attachment.feed.streams.get(key_id)
         if stream is None or first >= to:
             return 0, 1
         looked_at = len(stream.out)
         acked = stream.settle(attachment, first, to)
-        if not acked:
-            return 0, 1 + looked_at // DONE_RANGES_PER_COST
+        self._settled(attachment, stream, acked)
+        return acked, 1 + looked_at // DONE_RANGES_PER_COST
+
+    def _settled(self, attachment: Attachment, stream: Stream, done: int) -> None:
+        """Lets a flush take what became done by an attachment, and others have its room. `done`: how many offsets."""
+        if not done:
+            return
+        feed, registry = attachment.feed, self._registry
         self._gather(feed, stream, attachment.session.number)
         if attachment.handle is None and not attachment.messages:
             registry.end_pull(attachment)
@@ -173,7 +186,6 @@ class AcksInFlight:
             registry.wake(feed)
         if attachment.session.turned_away:
             registry.has_room_again(attachment.session)
-        return acked, 1 + looked_at // DONE_RANGES_PER_COST
 
     def note_done(self, stream: Stream) -> None:
         """Notes that messages became done without an ack: by a record, while they rested, or as they are gone. A

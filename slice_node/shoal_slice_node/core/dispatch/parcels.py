@@ -127,13 +127,19 @@ class Parcel:
         return self.gap != 0
 
     @property
+    def replaces_messages(self) -> bool:
+        """Returns whether it is a gap in the place of messages that were given, and expired before they left."""
+        return self.is_gap and self.expires_ms > 0
+
+    @property
     def is_owed(self) -> bool:
         """Returns whether its handles have its messages out until they are acked, or its gap until they are told."""
         return not self.is_live
 
     def expired(self) -> Parcel:
         """Returns the gap that is told in the place of the messages."""
-        gap = Parcel(self.key, self.low, self.low, self.to, b"", 0, 0, gap=wire.GAP_REASON_EXPIRED)
+        at = self.key, self.low, self.low, self.to
+        gap = Parcel(*at, b"", 0, 0, expires_ms=self.expires_ms, gap=wire.GAP_REASON_EXPIRED)
         gap.handles = self.handles
         return gap
 

@@ -219,7 +219,15 @@ class Stream:
             self._acked(low, high)
         return sum(high - low for low, high, _ in acked)
 
-    def take_back(self, attachment: Attachment, first: int, to: int) -> list[Returned]:
+    def settle_gaps(self, attachment: Attachment, first: int, to: int) -> int:
+        """Notes that this attachment was told of the gaps that it has out in first <= o < to. Messages that it has out
+        there stay out: a gap may span them. Returns how many offsets are done by that."""
+        told = self.take_back(attachment, first, to, only_gaps=True)
+        for low, high, _ in told:
+            self._acked(low, high)
+        return sum(high - low for low, high, _ in told)
+
+    def take_back(self, attachment: Attachment, first: int, to: int, only_gaps: bool = False) -> list[Returned]:
         """Takes from this attachment what it has out in first <= o < to. Returns it, with how often it was delivered
         before; the caller says what becomes of it: done, resting, or to be given again."""
         out = self.out
@@ -228,7 +236,7 @@ class Stream:
         kept: list[Out] = []
         cut: list[Returned] = []
         for entry in out[begin:end]:
-            if entry.attachment is not attachment or entry.to <= first:
+            if entry.attachment is not attachment or entry.to <= first or (only_gaps and entry.times != GAP):
                 kept.append(entry)
             else:
                 low, high = self._split(entry, first, to, kept)
