@@ -7,6 +7,7 @@ from typing import Final
 from shoal_contract.errors import Malformed
 
 REDIRECTOR_PORT: Final = 7400
+_NOT_IN_HOSTS: Final = " /[]@,"
 
 
 def redirector_addresses(text: str) -> tuple[str, ...]:
@@ -25,8 +26,14 @@ def redirector_address(address: object) -> str:
     if not colon and host.isdecimal():
         raise _malformed(address, "that is a port, and the host is missing")
     bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
-    if not bare or (":" in bare and bare == host) or not bare.isprintable() or set(bare) & set(" /[]@,"):
-        raise _malformed(address, "write an IPv6 address in brackets" if bare.count(":") > 1 else "the host is missing")
+    if not bare:
+        raise _malformed(address, "the host is missing")
+    for character in bare:
+        if character in _NOT_IN_HOSTS or not character.isprintable():
+            shown = "a space" if character == " " else repr(character)
+            raise _malformed(address, f"a host cannot have {shown} in it")
+    if ":" in bare and bare == host:
+        raise _malformed(address, "write an IPv6 address in brackets")
     if not (port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
         raise _malformed(address, f"its port is {port!r}; it needs 1 to 65535")
     return f"{host}:{port}"

@@ -27,6 +27,16 @@ class ClusterView:
     slices: Mapping[str, SliceRecord]
     nodes: Mapping[str, NodeRecord]
 
+    def leads(self, slice_name: str) -> bool:
+        """Returns whether a slice's leader is registered, at the addresses that the slice's record has. If not, it
+        serves no longer, or not yet; and by now another cluster's slice may listen at those addresses."""
+        record = self.slices.get(slice_name)
+        node = None if record is None else self.nodes.get(record.leader)
+        if record is None or node is None:
+            return False
+        addresses = record.leader_address, record.leader_admin_address
+        return addresses == (node.address, node.admin_address)
+
 
 class ViewFold:
     """Keeps the records known so far, and decodes only those that changed."""

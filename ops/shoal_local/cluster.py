@@ -19,6 +19,7 @@ from shoal_local.commands import ACCEPT_EMPTY, admin_command, node_command, redi
 from shoal_local.etcd import LocalEtcd, find_etcd, version_of
 from shoal_local.files import check_archive, make_folder
 from shoal_local.folder import LocalFolder
+from shoal_local.former_leaders import forget_addresses
 from shoal_local.lives import REBUILD, check_etcd_folder, is_older, open_records, read_lives
 from shoal_local.log import LogFile
 from shoal_local.ports import HOST, until_former_ended
@@ -138,12 +139,13 @@ class LocalCluster:
             if not self._rebuild_etcd:
                 check_etcd_folder(self._folder.path, self._record)
             await until_former_ended(self._record.ports.values(), self._folder.path)
-            replaced = self._record.choose_ports(self._at.ports)
+            copy_of = self._record.settle(self._folder.path)
+            others = set(self._record.ports.values()) if copy_of else set()
+            replaced = self._record.choose_ports(self._at.ports | others)
             self._record.save(self._folder.path)
             make_folder(self.log_folder)
             self._own_log.add(f"starting, by process {os.getpid()}")
-            for role, port in replaced.items():
-                self.say(f"{role}: port {port} is taken; from now on it is at port {self._record.ports[role]}")
+            self._tell_ports(copy_of, replaced)
             await self._start_etcd(program)
             await self._start_servers()
             await self._remember()
@@ -185,6 +187,16 @@ class LocalCluster:
         """Returns the pid of a process. `name`: as for `kill`."""
         return self._supervisor.pid(name)
 
+    def _tell_ports(self, copy_of: str, replaced: Mapping[str, int]) -> None:
+        if copy_of:
+            self.say(
+                f"this folder is a copy of {copy_of}, or was moved from there: its slices and etcd are at other ports"
+                f" from now on, where no client of that cluster looks for them ({RECORD} has them)"
+            )
+            return
+        for role, port in replaced.items():
+            self.say(f"{role}: port {port} is taken; from now on it is at port {self._record.ports[role]}")
+
     @property
     def _own_log(self) -> LogFile:
         return LogFile(self.log_folder / "up.log")
@@ -199,6 +211,7 @@ class LocalCluster:
         self.say(f"ready at {etcd.endpoint}; its log is {log}", ETCD)
         async with EtcdClient(etcd.options()) as client:
             cluster_id = await open_records(client, self._folder.path, record, self._rebuild_etcd)
+            await forget_addresses(client)
         if not record.id:
             record.id = cluster_id
             record.save(self._folder.path)

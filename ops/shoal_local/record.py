@@ -3,9 +3,11 @@
 ```
 local-cluster.json   {"form": "shoal local cluster 1", "id": "0123...", "slices": ["s01"],
                       "ports": {"s01": 20123, "s01/http": 20124, "etcd": 20125, "etcd/peers": 20126},
-                      "lives": {"s01": {"epoch": 3, "incarnation": "89ab...", "lsn": 120}}}
+                      "lives": {"s01": {"epoch": 3, "incarnation": "89ab...", "lsn": 120}},
+                      "place": {"path": "/home/anna/shoal-data", "inode": "2049:131"}}
 ```
 `lives` is a copy of what etcd knows of each slice that was led, so that the loss of etcd's records is noticed.
+`place` is where the folder was at its last start; the record of a copy has the original's.
 Every process that starts again listens at its address of before. Belongs here: the record and its file. Does not: the
 lock on the folder (folder.py).
 """
@@ -41,12 +43,14 @@ class Life:
 @dataclass(slots=True)
 class LocalRecord:
     """Keeps a local cluster's record. `ports`: role -> port; a slice's name is the role of its gRPC port. `id`: the
-    cluster's; empty: not made yet. `lives`: slice -> its life, of the slices that were led."""
+    cluster's; empty: not made yet. `lives`: slice -> its life, of the slices that were led. `place`: path and inode of
+    its folder at the last start; empty: not known."""
 
     slices: list[str]
     ports: dict[str, int] = field(default_factory=dict)
     id: str = ""
     lives: dict[str, Life] = field(default_factory=dict)
+    place: dict[str, str] = field(default_factory=dict)
 
     @property
     def roles(self) -> list[str]:
@@ -71,9 +75,17 @@ class LocalRecord:
                 replaced |= {role: port} if port else {}
         return replaced
 
+    def settle(self, folder: Path) -> str:
+        """Notes where the folder is now. Returns the path where it was, if neither path nor inode is the same: then it
+        is a copy, or was moved between file systems. Else returns ""."""
+        found = folder.stat()
+        was, self.place = self.place, {"path": str(folder.resolve()), "inode": f"{found.st_dev}:{found.st_ino}"}
+        return "" if not was or was.items() & self.place.items() else was.get("path", "?")
+
     def save(self, folder: Path) -> None:
         lives = {name: asdict(life) for name, life in self.lives.items()}
         told = {"form": FORM, "id": self.id, "slices": self.slices, "ports": self.ports, "lives": lives}
+        told |= {"place": self.place} if self.place else {}
         write_whole(folder / RECORD, json.dumps(told, indent=1) + "\n")
 
 
@@ -96,7 +108,8 @@ def read_record(folder: Path) -> LocalRecord:
             raise ValueError("its slices are no list of names")
         if not 0 < len(slices) <= SLICES_MAX:
             raise ValueError(f"it has {len(slices)} slices; 1 to {SLICES_MAX} can run here")
-        return LocalRecord(slices, ports, str(found.get("id", "")), lives)
+        place = {str(what): str(value) for what, value in found.get("place", {}).items()}
+        return LocalRecord(slices, ports, str(found.get("id", "")), lives, place)
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise Corrupt(f"{path} cannot be read ({error}); it must be a {FORM}", subject=str(path)) from None
 

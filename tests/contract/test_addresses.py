@@ -31,6 +31,30 @@ def test_what_is_no_address_says_what_to_write(written: str) -> None:
         redirector_address(written)
 
 
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        ("", "the host is missing"),
+        (":7400", "the host is missing"),
+        ("[]:7400", "the host is missing"),
+        ("::1", "write an IPv6 address in brackets"),
+        ("::", "write an IPv6 address in brackets"),
+        ("::1:7400", "write an IPv6 address in brackets"),
+        ("fe80::1%eth0", "write an IPv6 address in brackets"),
+        ("host name", "a host cannot have a space in it"),
+        ("host name:7400", "a host cannot have a space in it"),
+        ("http://host:7400", "a host cannot have '/' in it"),
+        ("anna@host", "a host cannot have '@' in it"),
+        ("host\0:1", r"a host cannot have '\\x00' in it"),
+        ("[::1", "a host cannot have '\\[' in it"),
+        ("host:", "its port is ''; it needs 1 to 65535"),
+    ],
+)
+def test_what_is_wrong_with_an_address_is_told(written: str, problem: str) -> None:
+    with pytest.raises(Malformed, match=rf"is not host:port \({problem}\): give the"):
+        redirector_address(written)
+
+
 def test_a_port_alone_is_told_to_be_one() -> None:
     with pytest.raises(Malformed, match=r"'7400' is not host:port .that is a port, and the host is missing.: give the"):
         redirector_address("7400")

@@ -19,6 +19,9 @@ def test_a_record_is_read_as_it_was_saved(tmp_path: Path) -> None:
     record = LocalRecord(["s01"], {"s01": 65_535}, "0123")
     record.save(tmp_path)
     assert read_record(tmp_path) == record
+    assert not record.settle(tmp_path), "where a record of an earlier version was is not known"
+    record.save(tmp_path)
+    assert read_record(tmp_path) == record
 
 
 @pytest.mark.parametrize(
@@ -29,6 +32,7 @@ def test_a_record_is_read_as_it_was_saved(tmp_path: Path) -> None:
         (json.dumps({**SOUND, "ports": {"s01": 0}}), "port 0 of s01"),
         (json.dumps({**SOUND, "ports": {"s01": 1e400}}), "port of s01 is inf, which is no whole number"),
         (json.dumps({**SOUND, "lives": {"s01": {"epoch": 1, "incarnation": "", "lsn": 1e400}}}), "lsn of s01 is inf"),
+        (json.dumps({**SOUND, "place": "here"}), "has no attribute 'items'"),
         (json.dumps({**SOUND, "slices": "s01"}), "its slices are no list of names"),
         (json.dumps({**SOUND, "slices": [["a"]]}), "its slices are no list of names"),
         (json.dumps({**SOUND, "slices": [f"s{n}" for n in range(SLICES_MAX + 1)]}), "65 slices; 1 to 64 can run here"),

@@ -189,6 +189,29 @@ async def test_a_watcher_learns_a_leaders_address(redirector: Redirector, client
         await registration.end()
 
 
+async def test_a_leader_has_an_address_only_while_it_is_registered_there(
+    redirector: Redirector, client: EtcdClient
+) -> None:
+    """Another cluster's slice may listen at its former address, and would take what clients send there."""
+    data = ClaimedData("d" * 32, 0)
+    async with watching(redirector) as call:
+        await next_of(call)
+        first = await register_node(
+            client, CLUSTER, NodeRecord("n1", "127.0.0.1:7001", "s1"), ttl_s=10, on_loss=lambda: None
+        )
+        claimed = await claim_slice_leadership(client, CLUSTER, "s1", first, data)
+        assert (await next_of(call)).slices[0].address == claimed.leader_address == "127.0.0.1:7001"
+        await first.end()
+        assert (await next_of(call)).slices[0] == wire.SliceAddress(slice="s1", epoch=1)
+        again = await register_node(
+            client, CLUSTER, NodeRecord("n1", "127.0.0.1:7002", "s1"), ttl_s=10, on_loss=lambda: None
+        )
+        await claim_slice_leadership(client, CLUSTER, "s1", again, data)
+        change = await next_of(call)
+        assert change.slices[0] == wire.SliceAddress(slice="s1", address="127.0.0.1:7002", epoch=2)
+        await again.end()
+
+
 async def test_it_answers_from_its_last_map_while_etcd_is_away(
     redirector: Redirector, client: EtcdClient, etcd: LocalEtcd
 ) -> None:

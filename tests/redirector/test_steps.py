@@ -42,5 +42,5 @@ def test_a_record_from_before_administration_had_a_port_names_none() -> None:
     class New(Old):
         leader_admin_address = "h:9"
 
-    assert _address_in("s1", Old()) == SliceAddress("s1", "h:1", 2, "")  # type: ignore[arg-type]
-    assert _address_in("s1", New()) == SliceAddress("s1", "h:1", 2, "h:9")  # type: ignore[arg-type]
+    assert _address_in("s1", Old(), True) == SliceAddress("s1", "h:1", 2, "")  # type: ignore[arg-type]
+    assert _address_in("s1", New(), True) == SliceAddress("s1", "h:1", 2, "h:9")  # type: ignore[arg-type]

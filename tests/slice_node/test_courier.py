@@ -21,7 +21,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk, Headers
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_coordination.cluster_view import ClusterView
-from shoal_coordination.records import ClusterConfig, SliceRecord
+from shoal_coordination.records import ClusterConfig, NodeRecord, SliceRecord
 from shoal_slice_node.adapters import courier
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.clock import steady_ms
@@ -50,13 +50,14 @@ class Pair:
     far_stub: SliceServiceAsyncStub
     far_address: str
 
-    def tell(self, leader_address: str) -> None:
-        """What etcd says of the far slice's leader."""
+    def tell(self, leader_address: str, registered: str | None = None) -> None:
+        """What etcd says of the far slice's leader. `registered`: where it is registered, if it is another address."""
         home = partition_of(DEAD, PARTITIONS_DEFAULT)
         owners = tuple(int(partition == home) for partition in range(PARTITIONS_DEFAULT))
-        slices = {"near": SliceRecord("near"), "far": SliceRecord("far", leader_address=leader_address)}
+        slices = {"near": SliceRecord("near"), "far": SliceRecord("far", leader="n2", leader_address=leader_address)}
+        nodes = {"n2": NodeRecord("n2", leader_address if registered is None else registered, "far")}
         config = ClusterConfig("test", PARTITIONS_DEFAULT, 0, "0" * 32)
-        self.near.courier.follow(ClusterView(1, config, PartitionMap(2, ("near", "far"), owners), slices, {}))
+        self.near.courier.follow(ClusterView(1, config, PartitionMap(2, ("near", "far"), owners), slices, nodes))
 
     async def poison(self, queue: bytes = b"q", key: bytes = b"k") -> None:
         """A message of the queue that comes back too often."""
@@ -134,6 +135,29 @@ async def test_while_the_other_slice_is_away_messages_stay_and_are_not_given(
     pair.tell(pair.far_address)
     await pair.until_done()
     assert await pair.copies() == [b"1"] and NOWHERE not in pair.near.courier._leaders
+
+
+async def test_no_letter_goes_to_an_address_where_the_leader_is_not_registered(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As that of a former leader, where another cluster's slice may listen by now."""
+    leader_for, refused = pair.near.courier._leader_for, list[bytes]()
+
+    def counted(key: bytes) -> object:
+        try:
+            return leader_for(key)
+        except Unavailable:
+            refused.append(key)
+            raise
+
+    monkeypatch.setattr(pair.near.courier, "_leader_for", counted)
+    pair.tell(pair.far_address, registered=NOWHERE)
+    await pair.poison()
+    await pair.until(lambda: len(refused) > 2)
+    assert await pair.depth() == 1 and await pair.copies() == []
+    pair.tell(pair.far_address)
+    await pair.until_done()
+    assert await pair.copies() == [b"1"]
 
 
 async def test_a_lost_answer_makes_no_second_copy(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

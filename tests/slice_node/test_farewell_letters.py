@@ -21,7 +21,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk, KeyOptions
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_coordination.cluster_view import ClusterView
-from shoal_coordination.records import ClusterConfig, SliceRecord
+from shoal_coordination.records import ClusterConfig, NodeRecord, SliceRecord
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.core.dispatch import farewells, letter_lines
 from shoal_slice_node.core.dispatch.farewells import FarewellLetter
@@ -49,9 +49,10 @@ class Far:
         """What etcd says of this slice's leader."""
         home = partition_of(AWAY, PARTITIONS_DEFAULT)
         owners = tuple(int(partition == home) for partition in range(PARTITIONS_DEFAULT))
-        slices = {"near": SliceRecord("near"), "far": SliceRecord("far", leader_address=self.address)}
+        slices = {"near": SliceRecord("near"), "far": SliceRecord("far", leader="n2", leader_address=self.address)}
+        nodes = {"n2": NodeRecord("n2", self.address, "far")}
         config = ClusterConfig("test", PARTITIONS_DEFAULT, 0, "0" * 32)
-        near.courier.follow(ClusterView(1, config, PartitionMap(2, ("near", "far"), owners), slices, {}))
+        near.courier.follow(ClusterView(1, config, PartitionMap(2, ("near", "far"), owners), slices, nodes))
 
 
 @pytest.fixture

@@ -48,9 +48,9 @@ class Leads:
     @asynccontextmanager
     async def held(self, slice_name: str) -> AsyncIterator[None]:
         """Meanwhile another node, n09, leads the slice; clients still look for it where it was."""
-        record = NodeRecord("n09", "127.0.0.1:1", slice_name)
-        other = await register_node(self._client, CLUSTER, record, ttl_s=10, on_loss=lambda: None)
         held, _ = await self._read(slice_name)
+        record = NodeRecord("n09", held.leader_address, slice_name, held.leader_admin_address)
+        other = await register_node(self._client, CLUSTER, record, ttl_s=10, on_loss=lambda: None)
         led = replace(held, epoch=held.epoch + 1, leader="n09")
         await self._client.put(self._keys.slice(slice_name), encode_record(led))
         yield

@@ -37,11 +37,14 @@ async def follow(client: EtcdClient, cluster: str, board: Board) -> NoReturn:
 
 
 def directory_in(view: ClusterView) -> Directory:
-    known = {name: _address_in(name, record) for name, record in view.slices.items()}
+    """Returns the directory of a view. A slice whose leader is not registered has no address there."""
+    known = {name: _address_in(name, record, view.leads(name)) for name, record in view.slices.items()}
     return directory_of(view.map, known)
 
 
-def _address_in(name: str, record: SliceRecord) -> SliceAddress:
+def _address_in(name: str, record: SliceRecord, leads: bool) -> SliceAddress:
+    if not leads:
+        return SliceAddress(name, epoch=record.epoch)
     # Records written before slices had a port for their administration do not name it.
     admin_address: str = getattr(record, "leader_admin_address", "")
     return SliceAddress(name, record.leader_address, record.epoch, admin_address)

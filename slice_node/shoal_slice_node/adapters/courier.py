@@ -205,8 +205,7 @@ class Courier:
         """Returns the leader of the slice that owns the key. Raises Unavailable if there is none."""
         view = self._view
         owner = "" if view is None else view.map.owner_of(key)
-        record = None if view is None else view.slices.get(owner)
-        address = "" if record is None else record.leader_address
+        address = "" if view is None or not view.leads(owner) else view.slices[owner].leader_address
         if not address:
             raise Unavailable(f"slice {owner}, which owns key {show(key)}, has no leader", subject=owner)
         leader = self._leaders.get(address)
