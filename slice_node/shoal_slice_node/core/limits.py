@@ -744,6 +744,10 @@ OUT_OF_TURN_OF_LEFT_PARTS: Final = 64
 """A session that holds nothing may be given at most a part of what is left for this: divided by this. On the smallest
 node 24 KB first, and a message of 100 bytes until 2,000 connections hold one that they do not read."""
 
+FREED_STREAMS_MAX: Final = 8
+"""Keys of a queue that are looked at for what may come out of turn, each time that a session has read all it had: that
+of one may be too large, and small for another."""
+
 TURNS_PER_TURN_OF_ALL: Final = 16
 """Where sessions wait for room for deliveries, small ones come first, and connections to which nothing large is under
 way; but one of so many turns goes to large ones, and to the next connection of all, so that each has its turn."""

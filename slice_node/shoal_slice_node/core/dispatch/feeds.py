@@ -344,6 +344,14 @@ class Feed:
             self._line.rotate(-1)
         return attachment
 
+    def pick_out_of_turn(self, cost_bytes: int, more: int, more_bytes: int) -> Attachment | None:
+        """Returns the only attachment, though it waits for room for something else, if so little may come out of
+        turn."""
+        sole = self.sole
+        if sole is None or not sole.window_open or (more and not sole.has_window_behind(more, more_bytes)):
+            return None
+        return sole if sole.session.has_room_for(cost_bytes) else None
+
     def give_way(self, attachment: Attachment) -> None:
         """Lets others go first, if the attachment is the next in line."""
         if len(self._line) > 1 and self._line[0] is attachment:

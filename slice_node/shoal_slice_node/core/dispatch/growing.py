@@ -193,6 +193,8 @@ class Growing:
                     or session.owed >= session.owed_max
                 ):
                     attachment = feed.pick(cost_bytes, more, more_bytes)
+                    if attachment is None and is_crowded:
+                        attachment = feed.pick_out_of_turn(cost_bytes, more, more_bytes)
             else:
                 attachment = None if feed.ack_timeout_ms else feed.pick(cost_bytes, more, more_bytes)
             if attachment is None or (

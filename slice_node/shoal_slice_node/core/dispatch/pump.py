@@ -19,6 +19,7 @@ from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import (
     ATTACHED_PER_STEP,
+    FREED_STREAMS_MAX,
     LAGGING_AT_ONCE_MAX,
     LOOKS_PER_PASSED_OVER,
     PUMP_TURN_BINDINGS,
@@ -50,6 +51,7 @@ class Pump:
             _Kind(acks.gaps_left, partial(acks.gaps_turn, PUMP_TURN_HANDLES)),
             _Kind(registry.roomy, self._room_turn),
             _Kind(registry.shares.line, self._line_turn),
+            _Kind(registry.shares.line.freed, self._freed_turn),
             _Kind(attaching.loading, partial(attaching.load_turn, PUMP_TURN_BINDINGS)),
             _Kind(attaching.closing, partial(attaching.close_turn, PUMP_TURN_BINDINGS)),
             _Kind(attaching.owing, partial(attaching.owing_turn, PUMP_TURN_BINDINGS)),
@@ -145,6 +147,25 @@ class Pump:
             away.forget_large_chunks(feed)
         line.end_turn()
         registry.has_room_again(session)
+
+    def _freed_turn(self) -> None:
+        """Looks at a few keys of a queue of a session that waits for room, whose connection has read something since:
+        what is next may come out of turn now. If it does, the next session of the connection is looked at."""
+        registry = self._registry
+        line = registry.shares.line
+        session = line.next_freed()
+        feed = session.turned_away.next_small() if session is not None else None
+        if session is None or feed is None:
+            return
+        attachment = feed.attachments.get(session.number)
+        budget = Budget(PUMP_TURN_ROWS, min(PUMP_TURN_BYTES, line.turn_bytes))
+        for _ in range(min(FREED_STREAMS_MAX, len(feed.lagging))):
+            if budget.given or attachment is None or not attachment.window_open:
+                break
+            feed.line_up_first(attachment)
+            self._fill(feed, budget)  # It ends where the attachment has no room for what is next of a key.
+        if budget.given:
+            line.freed[session.connection] = None
 
     def _short_turn(self) -> None:
         short = self._registry.short

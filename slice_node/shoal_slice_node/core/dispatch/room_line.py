@@ -95,7 +95,8 @@ class _Line:
 
 class RoomLine:
     """Keeps the lines for a share. `held_large_bytes`: what large chunks take of it, about, and what transports keep of
-    ended sessions. `out_of_turn`: what is given to sessions that wait."""
+    ended sessions. `out_of_turn`: what is given to sessions that wait. `freed`: connections of which a session has read
+    all that it had, since one of theirs that waits was looked at for what may come out of turn."""
 
     __slots__ = (
         "_holding",
@@ -105,6 +106,7 @@ class RoomLine:
         "_share",
         "_small",
         "_turns",
+        "freed",
         "held_large_bytes",
         "out_of_turn",
     )
@@ -121,6 +123,7 @@ class RoomLine:
         """The session whose turn it is, and whether it is one for large chunks."""
         self.held_large_bytes = 0
         self.out_of_turn = OutOfTurn(share)
+        self.freed: OrderedDict[str, None] = OrderedDict()
 
     def __len__(self) -> int:
         """Returns how many connections may have their turn now."""
@@ -259,6 +262,19 @@ class RoomLine:
         """Notes that nothing is under way to a session any more. `was_large`: something large was, since nothing
         was."""
         self._count(session.connection, was_large - 1, -was_large)
+        if session.turned_away or session.connection in self._small.connections:
+            self.freed[session.connection] = None
+
+    def next_freed(self) -> Session | None:
+        """Returns a session of the next one of `freed`, which goes: the first that waits for small chunks, which is the
+        last of its connection then; None: no session of it waits for them."""
+        connection, _ = self.freed.popitem(last=False)
+        waiting = self._small.connections.get(connection)
+        if waiting is None:
+            return None
+        session = next(iter(waiting))
+        waiting.move_to_end(session)
+        return session
 
     def count_large(self, more_bytes: int) -> None:
         """Notes that large chunks take so much more, or less if it is negative."""

@@ -71,6 +71,14 @@ class TurnedAway:
         `forget_large_chunks` must follow."""
         return self.of(large).popitem(last=False)[1]
 
+    def next_small(self) -> Feed | None:
+        """Returns the first one of those with something small next, which is the last one then; None: there is none."""
+        if not self.small:
+            return None
+        queue_id, feed = self.small.popitem(last=False)
+        self.small[queue_id] = feed
+        return feed
+
     def forget_large_chunks(self, feed: Feed) -> None:
         """Forgets which chunks of a feed are large, unless it waits for a turn for these."""
         if feed.queue_id not in self.large:
