@@ -11,7 +11,7 @@ import pytest
 
 from shoal_contract.errors import Corrupt, Fenced, ResourceExhausted, ShoalError, Unavailable
 from shoal_slice_node.adapters import commit_loop
-from shoal_slice_node.adapters.limits import PENDING_BYTES_DEFAULT, SOURCE_PENDING_BYTES_MIN
+from shoal_slice_node.adapters.limits import PENDING_BYTES_DEFAULT, SOURCE_PENDING_BYTES_MIN, TURNS_BETWEEN_SLICES
 from shoal_slice_node.adapters.steps import StepWatch
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.records import Acked, Kind, encode_acks
@@ -202,6 +202,20 @@ async def test_a_large_record_is_applied_in_steps_and_others_wait(
         assert isinstance(await done, Effects)
         assert seen == [900] and found.loop.between_records.is_set() and found.commit.applied_lsn == lsn + 1
         found.core.check()
+
+
+async def test_other_work_gets_several_turns_of_the_loop_between_two_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    """gRPC takes a new call in two: a busy node began 40 to 100 a second, and others waited for seconds."""
+    slowly(monkeypatch)
+    async with looped() as (found, _):
+        done = await in_part(found)
+        seen: list[int] = []
+        async with asyncio.timeout(10):
+            while not done.done():
+                seen.append(len(list(found.core.tables.key.scan())))
+                await asyncio.sleep(0)
+        slices = len(set(seen)) - 1
+        assert slices > 3 and len(seen) >= TURNS_BETWEEN_SLICES * slices
 
 
 async def test_a_loop_stopped_in_the_middle_of_a_record_leaves_it_whole(

@@ -21,6 +21,7 @@ from shoal_slice_node.adapters.limits import (
     OPERATION_US,
     PENDING_BYTES_DEFAULT,
     SOURCE_PENDING_BYTES_MIN,
+    TURNS_BETWEEN_SLICES,
 )
 from shoal_slice_node.adapters.steps import StepWatch
 from shoal_slice_node.core.node.commit import NODE, Batch, Commit, Item
@@ -215,7 +216,7 @@ class CommitLoop:
         """Lets other tasks run between two records. Returns when the next step begins, as time.perf_counter()."""
         self._hooks.on_turn()
         self._steps.done(began)
-        await asyncio.sleep(0)
+        await _others_turns()
         return time.perf_counter()
 
     async def _rest(self, began: float) -> float:
@@ -223,7 +224,7 @@ class CommitLoop:
         step begins, as time.perf_counter()."""
         self._steps.done(began)
         try:
-            await asyncio.sleep(0)
+            await _others_turns()
         except asyncio.CancelledError:  # The record is finished even when the loop is stopped.
             self.commit.finish_record()
             self._finish()
@@ -249,6 +250,11 @@ class CommitLoop:
         self.between_records.set()
         while self._afterwards:
             self._afterwards.popleft()()
+
+
+async def _others_turns() -> None:
+    for _ in range(TURNS_BETWEEN_SLICES):
+        await asyncio.sleep(0)
 
 
 async def _ended(work: asyncio.Future[object]) -> None:
