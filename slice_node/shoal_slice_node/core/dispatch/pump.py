@@ -110,9 +110,10 @@ class Pump:
             passed_over = 0 if caught_up or budget.given > before else passed_over + 1
         if budget.was_short or feed.is_short:
             registry.short.note(feed)
-        if budget.spent and passed_over < len(feed.lagging):
-            registry.wake(feed)
-            feed.pass_over(passed_over)
+        if budget.spent:
+            if passed_over < len(feed.lagging):
+                registry.wake(feed)
+            feed.pass_over(passed_over)  # Also if it is all of them: another look may have been asked for.
 
     def _room_turn(self) -> None:
         session, _ = self._registry.roomy.popitem(last=False)
