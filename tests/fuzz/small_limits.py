@@ -18,6 +18,8 @@ for _module in pkgutil.walk_packages(shoal_slice_node.core.__path__, f"{PACKAGE}
 SMALL: dict[str, tuple[int, ...]] = {
     # Tables.
     "BUCKET_ENTRIES_MEAN": (2,),
+    "GONE_RUN_MIN": (1, 2),
+    "GONE_RUNS_MAX": (1, 3),
     "BINDINGS_PER_QUEUE_MAX": (4,),
     "DONE_RANGES_MAX": (2, 2, 4),
     "DONE_RANGES_PER_COST": (1,),

@@ -823,6 +823,12 @@ ROW_KEY_BYTES_MAX: Final = 511
 RUN_KEYS_MAX: Final = 32_768
 """Keys in a merged run of a delta's order: merging two halves of it takes about 1 ms."""
 
+GONE_RUN_MIN: Final = 64
+"""Deleted rows that follow each other in a table until a scan that passed them remembers it: 0.1 ms."""
+
+GONE_RUNS_MAX: Final = 256
+"""Such runs that are remembered for a table: 40 KB."""
+
 RECENT_KEYS_MAX: Final = 4_096
 """Keys noted in a delta's order and not sorted yet: sorting them takes about 1 ms."""
 

@@ -344,13 +344,13 @@ class Feed:
             self._line.rotate(-1)
         return attachment
 
-    def pick_out_of_turn(self, cost_bytes: int, more: int, more_bytes: int) -> Attachment | None:
-        """Returns the only attachment, though it waits for room for something else, if so little may come out of
-        turn."""
-        sole = self.sole
-        if sole is None or not sole.window_open or (more and not sole.has_window_behind(more, more_bytes)):
-            return None
-        return sole if sole.session.has_room_for(cost_bytes) else None
+    def pick_sole(self, sole: Attachment, cost_bytes: int, more: int, more_bytes: int) -> Attachment | None:
+        """Does as `pick` for the only attachment. Returns it also though it waits for room for something else, if so
+        little may come out of turn."""
+        found = self.pick(cost_bytes, more, more_bytes)
+        if found is None and sole.window_open and (not more or sole.has_window_behind(more, more_bytes)):
+            return sole if sole.session.has_room_for(cost_bytes) else None
+        return found
 
     def give_way(self, attachment: Attachment) -> None:
         """Lets others go first, if the attachment is the next in line."""

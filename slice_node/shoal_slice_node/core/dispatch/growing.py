@@ -192,9 +192,7 @@ class Growing:
                     or session.under_way_bytes >= session.room_bytes
                     or session.owed >= session.owed_max
                 ):
-                    attachment = feed.pick(cost_bytes, more, more_bytes)
-                    if attachment is None and is_crowded:
-                        attachment = feed.pick_out_of_turn(cost_bytes, more, more_bytes)
+                    attachment = feed.pick_sole(attachment, cost_bytes, more, more_bytes)
             else:
                 attachment = None if feed.ack_timeout_ms else feed.pick(cost_bytes, more, more_bytes)
             if attachment is None or (

@@ -13,8 +13,9 @@ from collections.abc import Container, Iterator
 from itertools import chain, islice
 from typing import Protocol
 
-from shoal_slice_node.core.limits import PIECE_BYTES_MAX, ROW_KEY_BYTES_MAX
+from shoal_slice_node.core.limits import GONE_RUN_MIN, PIECE_BYTES_MAX, ROW_KEY_BYTES_MAX
 from shoal_slice_node.core.tables.delta_piece import OVERHEAD_BYTES, Piece, rows_piece
+from shoal_slice_node.core.tables.gone import Gone
 from shoal_slice_node.core.tables.key_order import KeyOrder
 
 
@@ -108,8 +109,8 @@ class DeltaRows:
         self._index_bytes = index_bytes
         self._ordered = ordered
         self._layer = self._new_layer()
-        self._frozen = _Layer()
-        self._garbage = _Layer()
+        self._frozen, self._garbage = _Layer(), _Layer()
+        self._gone = Gone()
         self._bind()
 
     def _new_layer(self) -> _Layer:
@@ -153,12 +154,16 @@ class DeltaRows:
         changed = self._changed
         old = changed.get(key)
         changed[key] = value
+        if value and self._gone:
+            self._gone.came(key)
         if old is None:
             self._note(key, len(value))
         elif len(value) != len(old):
             self._layer.bytes_about += len(value) - len(old)
 
     def insert(self, key: bytes, value: bytes) -> None:
+        if self._gone:
+            self._gone.came(key)
         if key in self._changed:  # a tombstone: the layers below have it
             self._changed[key] = value
             self._layer.bytes_about += len(value)
@@ -211,7 +216,30 @@ class DeltaRows:
                 layer.order = KeyOrder(_both(layer)) if self._ordered else None
 
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        start = max(start, prefix)
+        gone = self._gone
+        start = gone.past(max(start, prefix))
+        while start.startswith(prefix):
+            first, last, passed, is_first = b"", b"", 0, True
+            for key, value in self._scan(prefix, start):
+                if value:
+                    if is_first and passed >= GONE_RUN_MIN:
+                        gone.note(first, key)
+                    is_first, passed = False, 0
+                    yield key, value
+                    continue
+                passed, last = passed + 1, key
+                if passed == 1:
+                    first, start = key, gone.past(key)
+                # A run that is remembered is left out. One behind a row is begun anew, as rows may have come meanwhile.
+                if start > first or (passed >= GONE_RUN_MIN and not is_first):
+                    break
+            else:
+                if is_first and passed >= GONE_RUN_MIN:
+                    gone.note(first, last + b"\0")
+                return
+
+    def _scan(self, prefix: bytes, start: bytes) -> Iterator[tuple[bytes, bytes]]:
+        """As `scan`; deleted rows come as b""."""
         base: Iterator[tuple[bytes, bytes | None]] = self._base.scan(prefix, start)
         if self._has(self._layer, prefix) or self._has(self._frozen, prefix):
             base = self._base.scan_beside(_Covered(self._layer, self._frozen), prefix, start)
@@ -219,8 +247,7 @@ class DeltaRows:
         for key, value in _overlay(self._layer, older, self._keys(self._layer, prefix, start)):
             if value is None:  # The key came into the delta after the scan began.
                 value = self.get(key)
-            if value:
-                yield key, value
+            yield key, value or b""
 
     def entries(self) -> int:
         return self._base.entries() + _came(self._frozen) + _came(self._layer)
@@ -313,7 +340,7 @@ class DeltaRows:
     def drop_frozen(self) -> None:
         """Drops the frozen layer, which the base now has. Call together with the base's renewal, then `free` until it
         returns False."""
-        self._garbage, self._frozen = self._frozen, _Layer()
+        self._garbage, self._frozen, self._gone = self._frozen, _Layer(), Gone()  # The base may have new rows now.
         self._bind()
 
     def free(self, rows_max: int, bytes_max: int = PIECE_BYTES_MAX) -> bool:

@@ -1,0 +1,63 @@
+"""Remembers where a delta has deleted many rows that follow each other, and the base still has them until the next
+checkpoint: a scan need not pass them again.
+
+What is done to a queue in many small steps, from its first row on, passed all that the steps before had deleted each
+time: work that grew with the square.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+from shoal_slice_node.core.limits import GONE_RUNS_MAX
+
+
+class Gone:
+    """Keeps runs of keys without a row: from a first key on, up to an end. Bounded: the oldest is forgotten."""
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: list[bytes] = []
+        """Ascending."""
+        self._ends: dict[bytes, bytes] = {}
+        """The end of each run, by its start; in the order in which they were noted."""
+
+    def __len__(self) -> int:
+        return len(self._starts)
+
+    def past(self, key: bytes) -> bytes:
+        """Returns the key itself, or the end of the run that it lies in."""
+        place = bisect_right(self._starts, key)
+        if not place:
+            return key
+        return max(key, self._ends[self._starts[place - 1]])
+
+    def note(self, start: bytes, end: bytes) -> None:
+        """Notes that no row has a key with start <= key < end. Runs that touch become one."""
+        starts, ends = self._starts, self._ends
+        place = bisect_right(starts, start)
+        if place and start <= ends[starts[place - 1]]:
+            place -= 1
+            start = starts[place]
+        while place < len(starts) and starts[place] <= end:
+            end = max(end, ends.pop(starts.pop(place)))
+        if len(starts) >= GONE_RUNS_MAX:
+            self._forget(next(iter(ends)))
+            place = bisect_right(starts, start)
+        starts.insert(place, start)
+        ends[start] = end
+
+    def came(self, key: bytes) -> None:
+        """Notes that a row came: the run that its key lies in ends before it."""
+        place = bisect_right(self._starts, key)
+        if not place:
+            return
+        start = self._starts[place - 1]
+        if key == start:
+            self._forget(start)
+        elif key < self._ends[start]:
+            self._ends[start] = key
+
+    def _forget(self, start: bytes) -> None:
+        del self._starts[bisect_right(self._starts, start) - 1], self._ends[start]
