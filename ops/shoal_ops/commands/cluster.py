@@ -143,7 +143,8 @@ def _told_archive(archive: Path, lacking: Sequence[str]) -> str:
         return f"all that happened is archived in {archive}: shoal pipeline census {archive}"
     return (
         f"NOT all that happened is archived in {archive}: the last changes of {', '.join(lacking)} are only in the"
-        " journal. They are archived at the next clean stop with this --archive"
+        " journal. They are archived at the next clean stop with this --archive; if a slice says above that the archive"
+        " has other records than its journal, with another --archive"
     )
 
 
