@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import shutil
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 import shoal
 from shoal_contract.errors import OutcomeUnknown
+from shoal_coordination.client import EtcdClient
+from shoal_coordination.cluster_watch import first_view
 from shoal_local.cluster import LocalCluster
+from shoal_local.commands import CLUSTER
+from shoal_local.etcd import LocalEtcd
+from shoal_local.former_leaders import forget_addresses
 from shoal_local.ports import free_port
-from shoal_local.record import read_record
+from shoal_local.record import ETCD, ETCD_PEERS, read_record
 from tests.local.said import WAIT_S, Said
 
 QUEUE = "inbox"
@@ -73,6 +79,24 @@ async def test_a_folder_that_was_moved_or_put_back_keeps_its_ports(copied: tuple
     for folder in (moved, original):
         async with LocalCluster(folder):
             assert read_record(folder).ports == ports
+
+
+async def test_only_the_addresses_of_former_leaders_are_forgotten(copied: tuple[Path, Path]) -> None:
+    folder, _ = copied
+    ports = read_record(folder).ports
+    etcd = LocalEtcd(folder / ETCD, port=ports[ETCD], peer_port=ports[ETCD_PEERS])
+    await etcd.start()
+    try:
+        async with EtcdClient(etcd.options()) as client:
+            before = (await first_view(client, CLUSTER)).slices
+            assert all(one.leader_address and one.epoch and one.lsn and one.incarnation for one in before.values())
+            for _ in range(2):
+                await forget_addresses(client)
+                assert (await first_view(client, CLUSTER)).slices == {
+                    name: replace(one, leader_address="", leader_admin_address="") for name, one in before.items()
+                }
+    finally:
+        await etcd.stop()
 
 
 async def test_a_slice_of_the_copy_that_does_not_start_has_no_address(copied: tuple[Path, Path]) -> None:

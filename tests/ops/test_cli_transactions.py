@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import time
@@ -12,6 +13,8 @@ import pytest
 
 from shoal_contract.options import KeyOptions
 from shoal_ops import exits
+from shoal_ops.cli_verbs import commands
+from shoal_ops.commands import transactions
 from shoal_ops.commands.verbs import DELAYED
 from shoal_ops.limits import TRANSACTION_FILE_BYTES_MAX
 
@@ -143,6 +146,7 @@ async def test_a_line_takes_what_the_command_takes(tmp_path: Path, real_redirect
         ("configure", "line 1: Missing argument 'KEY'"),
         ("bind q a --what", "line 1: No such option: --what"),
         ("publish a b --live", "line 1: No such option: --live"),
+        ("publish a b --idempotency-key 1", "line 1: No such option: --idempotency-key"),
         ("publish a b --at localhost", "line 1: No such option: --at"),
         ("publish a b --not-before soon", "line 1: Invalid value for '--not-before': 'soon' is no time"),
         ("publish a b --header x", "line 1: Invalid value for '--header': x needs NAME=VALUE"),
@@ -167,6 +171,13 @@ async def test_a_bad_file_is_told_with_its_line(tmp_path: Path, real_redirector:
     code, out, error = await shoal("transaction", str(file), at=real_redirector)
     assert (code, out) == (exits.BAD_CALL, "")
     assert said in error and error.count("\n") == 1
+
+
+def test_every_option_of_a_line_is_used() -> None:
+    """One that a line takes, and that nothing reads, would be forgotten in silence."""
+    for verb, parser in transactions._parsers(commands).items():
+        done = inspect.getsource(transactions._VERBS[verb])
+        assert [one.name for one in parser.params if f"line.{one.name}" not in done] == [], verb
 
 
 async def test_a_file_that_is_not_there_or_no_text_is_told(tmp_path: Path) -> None:

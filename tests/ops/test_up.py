@@ -114,7 +114,10 @@ async def test_an_archive_that_failed_is_not_called_complete(tmp_path: Path) -> 
         shutil.rmtree(archive, ignore_errors=True)
         archive.write_text("no folder any more")
         assert await running.end() == 0
-    assert any("NOT all that happened is archived" in line and "of s01 are only" in line for line in running.lines)
+    assert any(
+        "NOT all that happened is archived" in line and "of s01 are only" in line and "with another --archive" in line
+        for line in running.lines
+    )
     archive.unlink()
     async with up(data, "--archive", str(archive)) as running:
         await running.until("clients connect to")

@@ -104,7 +104,7 @@ def test_an_archive_that_a_lost_life_wrote_on_in_is_not_taken_for_this_ones(tmp_
         if fits:
             Archive(archived).put(path)
         else:
-            with pytest.raises(Unavailable, match="other records than the journal"):
+            with pytest.raises(Unavailable, match="other records than the journal: those of another cluster"):
                 Archive(archived).put(path, len(ours) if len(there) != len(ours) else None)
         assert (archived / path.name).read_bytes().rstrip(b"\0") == (ours if fits else there).rstrip(b"\0")
 

@@ -109,6 +109,10 @@ async def test_a_slice_goes_on_with_its_data_and_refuses_to_begin_without(one: C
     with pytest.raises(Conflict, match=f"data of slice s01 is missing at {second}.*--accept-empty"):
         await one.once(second)
     assert not any(second.rglob("*")), "nothing was made there"
+    shutil.copytree(first, second / "s01")
+    with pytest.raises(Conflict, match=f"is missing at {second}, but {second}/s01 has a store .* Move what is in"):
+        await one.once(second)
+    shutil.rmtree(second)
     (second / STORE_FOLDER).mkdir(parents=True)
     open_environment(second / STORE_FOLDER, readonly=False).close()
     with pytest.raises(Conflict, match=f"data of slice s01 is missing at {second}.*--accept-empty"):

@@ -91,6 +91,7 @@ async def _run_until(
     if not await run_until(stop, _started(cluster, data)):
         log("shoal", "stopped before it was ready")
         return
+    held = [one for one in cluster.slices if has_data(data / one)]
     try:
         _say_ready(cluster, data)
         await stop.wait()
@@ -99,9 +100,13 @@ async def _run_until(
         await cluster.stop()
     if archive is not None:
         log("shoal", _told_archive(archive, [one for one in cluster.slices if not _archived(cluster, log, one)]))
-    gone = [one for one in cluster.slices if not has_data(data / one)]
-    kept = f"the data of {', '.join(gone)} was removed from" if gone else "the data is kept in"
-    log("shoal", f"stopped; {kept} {data}")
+    log("shoal", f"stopped; {told_data(data, held)}")
+
+
+def told_data(data: Path, held: Sequence[str]) -> str:
+    """Returns what a stop says of the data. `held`: the slices that had data once the cluster was ready."""
+    gone = [one for one in held if not has_data(data / one)]
+    return f"the data of {', '.join(gone)} was removed from {data}" if gone else f"the data is kept in {data}"
 
 
 def _check_admin(address: str) -> None:
@@ -138,7 +143,8 @@ def _told_archive(archive: Path, lacking: Sequence[str]) -> str:
         return f"all that happened is archived in {archive}: shoal pipeline census {archive}"
     return (
         f"NOT all that happened is archived in {archive}: the last changes of {', '.join(lacking)} are only in the"
-        " journal. They are archived at the next clean stop with this --archive"
+        " journal. They are archived at the next clean stop with this --archive; if a slice says above that the archive"
+        " has other records than its journal, with another --archive"
     )
 
 

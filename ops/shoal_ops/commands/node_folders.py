@@ -11,7 +11,7 @@ from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 def nodes_below(path: Path) -> list[Path]:
     """Returns the node's folder `path`, or those of all nodes in it, as in a local cluster's folder. Raises BadCall."""
     _check_folder(path)
-    nodes = [path] if _is_node(path) else sorted(one for one in path.iterdir() if _is_node(one))
+    nodes = [path] if _is_node(path) else _nodes_in(path)
     if not nodes:
         raise nothing_there(path, "slice node's data")
     return nodes
@@ -35,8 +35,10 @@ def part_of_node(path: Path, name: str) -> Path:
 
 
 def nothing_there(path: Path, what: str) -> BadCall:
+    nodes = _nodes_in(path)
+    advice = f". It has nodes' folders in it: name one of them: {', '.join(map(str, nodes))}" if nodes else ""
     return BadCall(
-        f"{path} has no {what}: a node's folder has a {STORE_FOLDER} and a {JOURNAL_FOLDER}", subject=str(path)
+        f"{path} has no {what}: a node's folder has a {STORE_FOLDER} and a {JOURNAL_FOLDER}{advice}", subject=str(path)
     )
 
 
@@ -45,6 +47,10 @@ def _check_folder(path: Path) -> None:
         raise BadCall(f"there is no folder {path}", subject=str(path))
     if not path.is_dir():
         raise BadCall(f"{path} is not a folder", subject=str(path))
+
+
+def _nodes_in(path: Path) -> list[Path]:
+    return sorted(one for one in path.iterdir() if _is_node(one))
 
 
 def _is_node(path: Path) -> bool:

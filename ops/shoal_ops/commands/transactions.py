@@ -29,8 +29,9 @@ from shoal_ops.starts import parse_start
 from shoal_ops.times import checked_time
 
 STANDARD_INPUT: Final = "-"
-_NOT_IN_FILES: Final = ("at", "as_json", "live")
-"""Parameters of the commands that a line of a file cannot have. A transaction publishes nothing live."""
+_NOT_IN_FILES: Final = ("at", "as_json", "live", "idempotency_key")
+"""Parameters of the commands that a line of a file cannot have. A transaction publishes nothing live, and has no place
+where a repeat would be known: one without acks is done again."""
 
 
 class _Told(NamedTuple):
@@ -42,7 +43,7 @@ class _Told(NamedTuple):
 
 def _parsers(commands: typer.Typer) -> dict[str, TyperCommand]:
     """Returns the parser of each verb of a file: that of the command, without the options that say how it is called,
-    and without `--live`."""
+    and without what a transaction does not do."""
     group = typer.main.get_command(commands)
     assert isinstance(group, TyperGroup)
     parsers: dict[str, TyperCommand] = {}

@@ -224,15 +224,16 @@ NotBefore = Annotated[
     Field(
         ge=0,
         le=TIME_S_MAX * 1000,
-        description="Unix time in milliseconds; kept at once, published when this time has come; 0: now",
+        description="Unix time in milliseconds; kept at once, published when this time has come; left out: now",
     ),
 ]
 Ttl = Annotated[
     int,
     Field(
-        ge=0,
+        ge=1,
         le=TTL_MS.high,
-        description="milliseconds for which it is valid, from when it is published; after that it is not delivered",
+        description="milliseconds for which it is valid, from when it is published; after that it is not delivered;"
+        " left out: for ever",
     ),
 ]
 _LIVE = "only to those that consume now: nothing is stored, and it comes at most once"
@@ -240,8 +241,8 @@ _LIVE = "only to those that consume now: nothing is stored, and it comes at most
 
 class DelayedMessage(MessageBody):
     mandatory: Annotated[bool, Field(description="Unroutable where no queue is bound")] = False
-    not_before_ms: NotBefore = 0
-    ttl_ms: Ttl = 0
+    not_before_ms: NotBefore | None = None
+    ttl_ms: Ttl | None = None
 
 
 class Publish(DelayedMessage):
@@ -252,7 +253,7 @@ class Publish(DelayedMessage):
 class Sent(MessageBody):
     model_config = example(body="hello")
     live: Annotated[bool, Field(description=_LIVE)] = False
-    ttl_ms: Ttl = 0
+    ttl_ms: Ttl | None = None
 
 
 class Farewell(MessageBody):
@@ -273,9 +274,9 @@ class PublishBatch(Form):
     model_config = example(messages=[{"body": "one"}, {"body": "two"}])
     messages: Annotated[list[MessageOfBatch], FIRST, Field(min_length=1, max_length=limits.MESSAGES_PER_CALL_MAX)]
     mandatory: bool = False
-    not_before_ms: NotBefore = 0
+    not_before_ms: NotBefore | None = None
     live: Annotated[bool, Field(description=_LIVE)] = False
-    ttl_ms: Ttl = 0
+    ttl_ms: Ttl | None = None
 
 
 class KeyFields(Form):

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from fastapi import Depends, Header, Path, Query, Request
 
 from shoal_contract.arguments import PAGE_ITEMS
-from shoal_contract.errors import InvalidName
+from shoal_contract.errors import InvalidName, Malformed
 from shoal_contract.limits import NAME_BYTES_MAX
 from shoal_ops.http import limits, names
 from shoal_ops.http.gateway import Gateway, of
@@ -27,6 +27,16 @@ IdempotencyKey = Annotated[
         examples=["order-4711"],
     ),
 ]
+
+
+async def _refuse_idempotency_key(request: Request) -> None:
+    """Refuses the header where a repeat would be done again all the same. Raises Malformed."""
+    if "idempotency-key" in request.headers:
+        raise Malformed(
+            "Idempotency-Key is for publishes to one key: a repeat of this request would be done again all the same."
+            " Leave it out",
+            subject="idempotency-key",
+        )
 
 
 async def _queue(
@@ -95,6 +105,9 @@ def known_queries(openapi: dict[str, Any]) -> dict[tuple[str, str], frozenset[st
         for method, operation in methods.items()
     }
 
+
+NO_IDEMPOTENCY_KEY: Final = [Depends(_refuse_idempotency_key)]
+"""What a route has among its dependencies if it takes no Idempotency-Key, and is not to seem to."""
 
 QueueName = Annotated[bytes, Depends(_queue)]
 KeyName = Annotated[bytes, Depends(_key)]

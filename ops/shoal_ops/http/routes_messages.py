@@ -17,7 +17,7 @@ from shoal_contract.names import encode_name
 from shoal_ops.http import events, limits, messages, models, names
 from shoal_ops.http.bounded_json import BoundedRoute
 from shoal_ops.http.gateway import Gateway
-from shoal_ops.http.parameters import IdempotencyKey, KeyName, QueueName, TheGateway
+from shoal_ops.http.parameters import NO_IDEMPOTENCY_KEY, IdempotencyKey, KeyName, QueueName, TheGateway
 from shoal_runtime.http import problem
 from shoal_runtime.tasks import Tasks
 
@@ -66,13 +66,14 @@ async def publish_batch(
     return receipt_of(gateway, receipt)
 
 
-@router.post("/v1/messages", response_model=models.Outcomes, response_model_exclude_none=True)
-async def publish_many(
-    request: Request, gateway: TheGateway, many: models.PublishMany, idempotency_key: IdempotencyKey = None
-) -> models.Outcomes:
+@router.post(
+    "/v1/messages",
+    response_model=models.Outcomes,
+    response_model_exclude_none=True,
+    dependencies=NO_IDEMPOTENCY_KEY,
+)
+async def publish_many(request: Request, gateway: TheGateway, many: models.PublishMany) -> models.Outcomes:
     """Publishes messages to many keys, in order, each by itself; one outcome for each. Bad input publishes nothing."""
-    if idempotency_key is not None:
-        raise Malformed("Idempotency-Key is for publishes to one key: send these one by one", subject="idempotency-key")
     values = sum(1 + len(one.headers) + len(one.headers_base64) for one in many.messages)
     checked = await gateway.large_work.do(request.scope, values, lambda: _singles_of(many))
     await let_go(request, many.messages)
@@ -289,21 +290,21 @@ def _singles_of(many: models.PublishMany) -> list[_Single]:
     ]
 
 
-def time_of(unix_ms: int) -> float | None:
-    """Returns an absolute time as the client takes it, in seconds; None for 0. Raises OutOfRange."""
-    if 0 < unix_ms < TIME_S_MIN * 1000:
+def time_of(unix_ms: int | None) -> float | None:
+    """Returns an absolute time as the client takes it, in seconds; None for None. Raises OutOfRange."""
+    if unix_ms is not None and unix_ms < TIME_S_MIN * 1000:
         raise OutOfRange(
             f"not_before_ms is {unix_ms}; it is Unix time in milliseconds, {TIME_S_MIN * 1000} to {TIME_S_MAX * 1000}",
             subject="not_before_ms",
             limit=TIME_S_MIN * 1000,
             value=unix_ms,
         )
-    return unix_ms / 1000 if unix_ms else None
+    return None if unix_ms is None else unix_ms / 1000
 
 
-def seconds_of(milliseconds: int) -> float | None:
-    """Returns a time to live as the client takes it; None for 0: for ever."""
-    return milliseconds / 1000 if milliseconds else None
+def seconds_of(milliseconds: int | None) -> float | None:
+    """Returns a time to live as the client takes it; None for None: for ever."""
+    return None if milliseconds is None else milliseconds / 1000
 
 
 def done_of(acks: models.Acks) -> list[shoal.Done]:

@@ -12,7 +12,7 @@ from shoal_contract.errors import Malformed, NoSuchQueue
 from shoal_contract.names import Name, encode_name, show
 from shoal_ops.http import messages, models, names
 from shoal_ops.http.bounded_json import BoundedRoute
-from shoal_ops.http.parameters import KeyName, QueueName, TheGateway
+from shoal_ops.http.parameters import NO_IDEMPOTENCY_KEY, KeyName, QueueName, TheGateway
 
 router = APIRouter(tags=["queues"], route_class=BoundedRoute)
 
@@ -101,7 +101,7 @@ async def purge_queue(gateway: TheGateway, queue: QueueName) -> models.Purged:
     return models.Purged(messages=await gateway.broker.purge(queue))
 
 
-@router.put("/v1/queues/{queue}/farewell", status_code=204, response_class=Response)
+@router.put("/v1/queues/{queue}/farewell", status_code=204, response_class=Response, dependencies=NO_IDEMPOTENCY_KEY)
 async def set_farewell(gateway: TheGateway, queue: QueueName, wanted: models.Farewell) -> None:
     """Gives a queue a farewell, in the place of the one that it has: a message that is published once no session has
     consumed the queue for a time."""
@@ -163,9 +163,11 @@ async def unbind_key(
 
 
 def start_of(wanted: models.StartFields) -> shoal.Start:
-    """Raises Malformed where a start needs a `value` that is not given."""
+    """Raises Malformed where a start needs a `value` that is not given, or has none."""
     if wanted.start in ("last", "ago", "offset") and "value" not in wanted.model_fields_set:
         raise Malformed(f"start={wanted.start} needs a value, and none is given", subject="value")
+    if wanted.start in ("now", "earliest") and wanted.value:
+        raise Malformed(f"start={wanted.start} has no value, and {wanted.value} is given", subject="value")
     match wanted.start:
         case "now":
             return shoal.NOW

@@ -11,7 +11,7 @@ from shoal_contract.errors import Malformed, check_at_most
 from shoal_ops.http import limits, messages, models, names
 from shoal_ops.http import models_transactions as forms
 from shoal_ops.http.bounded_json import BoundedRoute
-from shoal_ops.http.parameters import TheGateway
+from shoal_ops.http.parameters import NO_IDEMPOTENCY_KEY, TheGateway
 from shoal_ops.http.routes_messages import between_steps, done_of, let_go, receipt_of, seconds_of, time_of
 from shoal_ops.http.routes_queues import offsets_of, start_of
 
@@ -21,7 +21,12 @@ Answer = Callable[[], forms.Done]
 """Returns what a step answered, once the transaction is committed."""
 
 
-@router.post("/v1/transactions", response_model=forms.Committed, response_model_exclude_none=True)
+@router.post(
+    "/v1/transactions",
+    response_model=forms.Committed,
+    response_model_exclude_none=True,
+    dependencies=NO_IDEMPOTENCY_KEY,
+)
 async def transact(request: Request, gateway: TheGateway, wanted: forms.Transaction) -> forms.Committed:
     """Does all steps in one record, or none of them.
 

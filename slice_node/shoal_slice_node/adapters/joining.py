@@ -25,6 +25,7 @@ from shoal_slice_node.adapters.claiming import check_map, keep_partitions, lead_
 from shoal_slice_node.adapters.lead import Lead
 from shoal_slice_node.adapters.recovery import Found, Recovered, look, recover, standalone_identity
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.storage.data_folder import inner_data
 
 
 class Seat(Protocol):
@@ -172,6 +173,13 @@ def _identity(
     if found is not None and found.identity is None:
         raise Conflict(
             f"the data in {folder} does not say whose it is: another version made it. Move it away", subject=str(folder)
+        )
+    if found is None and not accept_empty and (known.epoch or known.incarnation) and (inner := inner_data(folder)):
+        raise Conflict(
+            f"data of slice {known.name} is missing at {folder}, but {inner} has a store and a journal: it lies one"
+            f" folder too deep, as after `mv` into a folder that was there already. Move what is in {inner} to"
+            f" {folder}, and start again",
+            subject=known.name,
         )
     identity = None if found is None else found.identity
     return admit(

@@ -120,8 +120,9 @@ def _check_same_life(data: bytes, there: bytes, path: Path) -> None:
     # Both are memory maps: block by block, or all of them would be copied.
     if any(data[at:end] != there[at:end] for at, end in pairwise([0, *ends])):
         raise FileExistsError(
-            f"{path} has other records than the journal: those of another life of this slice, as after a restore, or of"
-            f" before a repair; or one of the two is damaged (shoal check). Move the archive's folder of this node"
+            f"{path} has other records than the journal: those of another cluster that was given the same archive, of"
+            f" another life of this slice, as after a restore, or of before a repair; or one of the two is damaged"
+            f" (shoal check). Move the archive's folder of this node"
             f" away, or give another archive; nothing is overwritten, and the journal keeps what is not archived"
         )
 

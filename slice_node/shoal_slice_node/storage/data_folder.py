@@ -1,7 +1,8 @@
-"""Names the files and folders in a node's data folder, in one place."""
+"""Names the files and folders in a node's data folder, in one place, and finds one that lies too deep."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
 STORE_FOLDER: Final = "store"
@@ -11,3 +12,11 @@ OWNER_FILE: Final = "owner"
 
 REPAIR_FOLDER: Final = "repair"
 """Keeps files as they were before an operator's repair, in one folder for each repair."""
+
+
+def inner_data(folder: Path) -> Path | None:
+    """Returns a folder in `folder` that has a store and a journal: a node's data that was moved into the folder where
+    it should be. None: there is none."""
+    inner = folder.iterdir() if folder.is_dir() else ()
+    found = (one for one in inner if (one / STORE_FOLDER).is_dir() and (one / JOURNAL_FOLDER).is_dir())
+    return min(found, default=None)

@@ -177,9 +177,27 @@ def test_an_idempotency_key_that_cannot_be_is_refused(http: httpx.Client) -> Non
     for key, body in (("x" * 256, {"body": "x"}), ("1", {"body": "x", "live": True})):
         found = http.post("/v1/keys/shop/messages", json=body, headers={"Idempotency-Key": key})
         assert found.status_code == 400 and "dempotency" in found.json()["detail"], found.text
-    many = {"messages": [{"key": "shop", "body": "x"}]}
-    found = http.post("/v1/messages", json=many, headers={"Idempotency-Key": "1"})
-    assert found.status_code == 400 and "one key" in found.json()["detail"], found.text
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "form"),
+    [
+        ("POST", "/v1/messages", {"messages": [{"key": "once", "body": "x"}]}),
+        ("POST", "/v1/transactions", {"steps": [{"publish": {"key": "once", "body": "x"}}]}),
+        ("PUT", "/v1/queues/once/farewell", {"key": "once", "body": "x"}),
+    ],
+)
+def test_an_idempotency_key_is_refused_where_a_repeat_would_be_done_again(
+    http: httpx.Client, method: str, path: str, form: dict[str, Any]
+) -> None:
+    ok(http.put("/v1/queues/once"))
+    ok(http.put("/v1/queues/once/bindings/once"))
+    found = http.request(method, path, json=form, headers={"Idempotency-Key": "order-4711"})
+    assert found.status_code == 400 and "Idempotency-Key is for publishes to one key" in found.json()["detail"]
+    described = ok(http.get("/v1/queues/once"))
+    assert described["messages"] == 0 and "farewell" not in described, "nothing was done"
+    ok(http.request(method, path, json=form))
+    ok(http.delete("/v1/queues/once"))
 
 
 def test_send_goes_to_one_queue(http: httpx.Client) -> None:

@@ -87,7 +87,7 @@ def test_a_publish_expires_when_its_ttl_is_over(http: httpx.Client) -> None:
             http,
             {"publish": {"key": "{tx-4}talk", "body": "an hour", "ttl_ms": 3_600_000}},
             {"publish": {"key": "{tx-4}talk", "body": "a moment", "ttl_ms": 1}},
-            {"publish": {"key": "{tx-4}talk", "body": "for ever", "ttl_ms": 0}},
+            {"publish": {"key": "{tx-4}talk", "body": "for ever"}},
             {"publish": {"key": "{tx-4}talk", "body": "soon", "not_before_ms": in_a_moment, "ttl_ms": 3_600_000}},
         )
     )
@@ -127,6 +127,13 @@ REFUSED = {
         "OutOfRange",
     ),
     "a ttl below nothing": ([{"publish": {"key": "{tx-2}a", "body": "", "ttl_ms": -1}}], 400, "Malformed"),
+    "no time to live": ([{"publish": {"key": "{tx-2}a", "body": "", "ttl_ms": 0}}], 400, "Malformed"),
+    "a time of nothing": ([{"publish": {"key": "{tx-2}a", "body": "", "not_before_ms": 0}}], 400, "OutOfRange"),
+    "a start with a value that it has not": (
+        [{"bind": {"queue": "q", "keys": ["{tx-2}a"], "start": "earliest", "value": 5}}],
+        400,
+        "Malformed",
+    ),
     "a ttl too long": ([{"publish": {"key": "{tx-2}a", "body": "", "ttl_ms": TTL_MS_MAX + 1}}], 400, "Malformed"),
     "a ttl of a word": ([{"publish": {"key": "{tx-2}a", "body": "", "ttl_ms": "1"}}], 400, "Malformed"),
     "no key to configure": ([{"configure": {"history_messages": 7}}], 400, "Malformed"),
