@@ -18,11 +18,11 @@ from shoal.core.ack_errors import AckErrors
 from shoal.core.acks import LIFE_OVER, AckConsumer, Acked, without_consumers
 from shoal.core.delivered import chunk_of
 from shoal.core.frames import Frame
+from shoal.core.handled_ranges import HandledRange
 from shoal.core.offset_ranges import Ranges
 from shoal.core.recent_bytes import RecentBytes
 from shoal.core.refusals import acks_late, deadline_exceeded
 from shoal.core.repeat_rules import DropRepeats, HandOutRepeats, RepeatRule
-from shoal.core.repeats import HandledRange
 from shoal.core.returning import NackPlace
 from shoal.dropped_queues import DroppedQueues
 from shoal.eras import Era

@@ -200,7 +200,8 @@ class Leases:
     async def ack(self, queue: Name, done: Iterable[Done], *, deadline_s: float | None = None) -> None:
         """Acks these offsets for the queue, whichever consumer has them; the acks are durable when this returns.
 
-        Offsets that no consumer has (never given, given back since, or acked already) are left as they are.
+        Offsets that no consumer has (never given, given back since, or acked already) are left as they are. An inbox
+        does not hear of it: to ack what it handed out in this way, open it with `drop_repeats=False`.
         Raises InvalidName, OutOfRange, DeadlineExceeded.
         """
         name = encode_name(queue, "queue")
@@ -213,7 +214,8 @@ class Leases:
         """Gives these offsets back for the queue, whichever consumer has them: they are delivered again, no earlier
         than after `delay_s` seconds (up to a day).
 
-        Offsets that no consumer has (never given, given back since, or acked already) are left as they are.
+        Offsets that no consumer has (never given, given back since, or acked already) are left as they are. An inbox
+        hands out again what it had of them only if it was opened with `drop_repeats=False`.
         Raises InvalidName, OutOfRange, DeadlineExceeded; ResourceExhausted if a slice has no room for more delays.
         """
         name = encode_name(queue, "queue")

@@ -8,6 +8,7 @@ from shoal_contract.limits import (
     FRAME_BYTES_MAX,
     FRAME_OPERATIONS_MAX,
     REQUEST_BYTES_MAX,
+    WINDOW_MESSAGES_DEFAULT,
 )
 
 # Requests to one slice
@@ -221,8 +222,13 @@ attached later."""
 CONSUME_QUEUES_MAX: Final = 1_000_000
 """The number of queues of one inbox: a handle and two dictionary entries each."""
 
-SEEN_RANGES_MAX: Final = 64
-"""The remembered ranges of one key and queue. Above it the lowest is forgotten, and a repeat of it is delivered."""
+SEEN_RANGES_EACH: Final = 64
+SEEN_RANGES_ALL: Final = 100_000
+SEEN_RANGES_MAX: Final = 2 * WINDOW_MESSAGES_DEFAULT
+"""The remembered ranges of one key and queue: SEEN_RANGES_ALL shared out among those that are remembered now, at most
+SEEN_RANGES_MAX (each second message of a window, and acks under way), at least SEEN_RANGES_EACH. A range takes about
+130 bytes, so those above SEEN_RANGES_EACH take 50 MB at most for each slice. Above it the lowest is forgotten, and a
+repeat of it is delivered."""
 
 SEEN_ENTRIES_MAX: Final = 250_000
 """The remembered (key, queue) pairs of an inbox's part, for each slice. Measured: 260 bytes each where many queues have

@@ -8,6 +8,7 @@ import asyncio
 import pytest
 
 import shoal
+from shoal.core import repeats
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import PermissionDenied, ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
@@ -249,7 +250,10 @@ async def test_where_repeats_are_asked_for_acks_of_a_lost_stream_are_the_applica
     assert (await fake_broker.describe(queue)).messages == 0
 
 
-async def test_too_many_acks_in_doubt_are_said_once(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
+async def test_too_many_acks_in_doubt_are_said_once(
+    cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeats, "SEEN_RANGES_MAX", 64)
     queue, key = await bound(fake_broker, cluster)
     slice_ = cluster.slices["s01"]
     await fake_broker.publish_many(key, [b"x"] * 200)
@@ -264,6 +268,37 @@ async def test_too_many_acks_in_doubt_are_said_once(cluster: FakeCluster, fake_b
         await inbox.flush()
         binding = slice_.state.keys[key.encode()].bindings[queue.encode()]
         assert binding.done == {message.offset for message in messages[::2]}
+
+
+async def test_acks_of_messages_that_were_forgotten_are_said_once(
+    cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repeats, "SEEN_RANGES_MAX", 4)
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.publish_many(key, [b"x"] * 20)
+    async with fake_broker.consume(queue) as inbox:
+        messages = await take(inbox, 20)
+        inbox.ack(*messages[1::2])
+        await inbox.flush()
+        await fake_broker.publish(key, b"y")
+        await take(inbox, 1)
+        opens = len(slice_.opens)
+        slice_.cut()
+        await attached_again(inbox, slice_, opens)
+        again = await take(inbox, 7)
+        assert [message.offset for message in again] == [1, 3, 5, 7, 9, 11, 13], "they are new"
+        slice_.ignored = {"acks"}
+        inbox.ack(*again)
+        slice_.cut()
+        slice_.ignored = set()
+        await attached_again(inbox, slice_, opens + 1)
+        inbox.ack(*messages[::2])
+        with pytest.raises(shoal.Unavailable, match=r"slice s01: \d+ acks .* may come again"):
+            await inbox.flush()
+        await inbox.flush()
+        binding = slice_.state.keys[key.encode()].bindings[queue.encode()]
+        assert binding.done.issuperset(range(15, 21))
 
 
 @pytest.mark.parametrize("had", [True, False])

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from shoal.core import repeats
 from shoal.core.acks import AckConsumer, Acked
+from shoal.core.handled_ranges import HandledRange
 from shoal.core.offset_ranges import Ranges, count, with_range, within, without_range
 from shoal.core.repeat_rules import DropRepeats
-from shoal.core.repeats import HandledRange, Repeats
+from shoal.core.repeats import Repeats
 from shoal.limits import SEEN_RANGES_MAX
 
 SPANS = st.tuples(st.integers(1, 9), st.integers(1, 4)).map(lambda span: (span[0], span[0] + span[1]))

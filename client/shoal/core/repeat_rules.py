@@ -12,8 +12,9 @@ from typing import Protocol
 
 from shoal.core.acks import Acked, not_acked
 from shoal.core.handed_out import HandedOut
+from shoal.core.handled_ranges import HandledRange
 from shoal.core.offset_ranges import Ranges
-from shoal.core.repeats import HandledRange, Repeats
+from shoal.core.repeats import Repeats
 
 Pending = Callable[[], Iterable[Acked]]
 """Returns the unanswered acks that were sent on this stream, or wait to be."""

@@ -9,7 +9,8 @@ waits here until the message has come again. It may never come: the slice may ha
 message to others. Until it comes, or the slice says that it is acked, the ack is in doubt (../ack_doubts.py asks).
 
 Ranges are kept, not a high mark: messages of another session that ended may come late, below what was seen, and be new.
-Bounded: SEEN_RANGES_MAX a pair, SEEN_ENTRIES_MAX pairs, of one key or many. What is forgotten is new if it comes again.
+Bounded: SEEN_RANGES_EACH to SEEN_RANGES_MAX ranges a pair, SEEN_ENTRIES_MAX pairs, of one key or many. What is
+forgotten is new if it comes again. Where it is acked on a later stream, the ack is sent, and is forgotten in doubt.
 """
 
 from __future__ import annotations
@@ -18,11 +19,16 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from itertools import islice
 
 from shoal.core.acks import Acked
-from shoal.core.offset_ranges import Ranges, count, with_range, within, without_range
-from shoal.limits import FORGOTTEN_HANDLES_MAX, SEEN_ENTRIES_MAX, SEEN_RANGES_MAX
+from shoal.core.handled_ranges import HandledRange, deliver_apart
+from shoal.core.offset_ranges import Ranges, count, outside, with_range, within, without, without_range
+from shoal.limits import (
+    FORGOTTEN_HANDLES_MAX,
+    SEEN_ENTRIES_MAX,
+    SEEN_RANGES_ALL,
+    SEEN_RANGES_EACH,
+    SEEN_RANGES_MAX,
+)
 
-HandledRange = tuple[int, int, Sequence[int]]
-"""A range, first <= offset < end, for these handles: (first, end, handles)."""
 Pair = tuple[bytes, int]
 """A key and a handle: (key, handle)."""
 
@@ -56,6 +62,8 @@ class Repeats:
         """The part of `_acked` of which it is not known whether the slice has the ack."""
         self._doubts_forgotten = 0
         """The number of messages forgotten while in doubt, at a bound or by `lose_doubts`, since `take_forgotten`."""
+        self._forgot = False
+        """True once messages were forgotten at a bound. They may be acked later, on another stream than theirs."""
         self._again: dict[Pair, Ranges] = {}
         """Messages that came again on this stream and were not acked: a part of what was handed out."""
         self._forgotten: list[int] = []
@@ -110,18 +118,18 @@ class Repeats:
         """Records messages that came. Returns the new ones, usually all, and those acked before, to be acked again."""
         marks = self._used(key)
         size = len(marks)
-        before = set(map(marks.get, handles))
-        if len(before) == 1:  # The usual case: one step for all handles.
-            ranges = before.pop() or ()
+        before = list(map(marks.get, handles))
+        if before.count(before[0]) == len(before):  # The usual case: one step for all handles.
+            ranges = before[0] or ()
             after, new = with_range(ranges, first, end)
             marks.update(dict.fromkeys(handles, after))
             whole, longest = new == ((first, end),), len(after)
             news = [(low, high, handles) for low, high in new]
         else:
-            whole, news, longest = _deliver_apart(marks, first, end, handles)
+            whole, news, longest = deliver_apart(marks, first, end, handles)
         self._entries += len(marks) - size
         again = [] if whole else self._come_again(key, first, end, handles, news)
-        if longest > SEEN_RANGES_MAX:
+        if longest > 1 and longest > self._ranges_max:
             self._forget_lowest(key, marks, handles)
         if self._entries > self._entries_max:
             self._forget_oldest()
@@ -131,7 +139,10 @@ class Repeats:
         self, key: bytes, first: int, end: int, handles: Sequence[int], unconfirmed: Container[int] = ()
     ) -> list[HandledRange]:
         """Records acks of messages of an earlier stream. Returns those that came again on this one: their acks take
-        effect. What is acked of `unconfirmed` handles, which are being attached anew, is in doubt instead."""
+        effect. What is acked of `unconfirmed` handles, which are being attached anew, is in doubt instead. What is not
+        remembered may have been forgotten, and have come again: its ack is returned, too. It may have come too early,
+        so it counts as forgotten in doubt.
+        """
         sent: list[HandledRange] = []
         for handle in handles:
             handed = within(self._marks(key).get(handle, ()), first, end)
@@ -141,9 +152,13 @@ class Repeats:
                 _take(self._again, pair, again)
                 now = () if handle in unconfirmed else again
                 sent += [(one, other, (handle,)) for one, other in now]
-                for one, other in _outside(now, low, high):
+                for one, other in outside(now, low, high):
                     for book in (self._acked, self._doubt):
                         book[pair] = with_range(book.get(pair, ()), one, other)[0]
+            if self._forgot:
+                unknown = without(((first, end),), handed)
+                self._doubts_forgotten += count(unknown)
+                sent += [(low, high, (handle,)) for low, high in unknown if handle not in unconfirmed]
             self._bound_acked(key, handle)
         return sent
 
@@ -154,8 +169,8 @@ class Repeats:
             return
         marks = self._marks(key)
         size = len(marks)
-        before = set(map(marks.get, handles))
-        ranges = before.pop() if len(before) == 1 else None
+        before = list(map(marks.get, handles))
+        ranges = before[0] if before.count(before[0]) == len(before) else None
         left = without_range(ranges, first, end) if ranges else None
         if left:
             marks.update(dict.fromkeys(handles, left))
@@ -176,7 +191,7 @@ class Repeats:
         have come already."""
         pair = (key, handle)
         nacked: Ranges = ()
-        for low, high in _outside(self._acked.get(pair, ()), first, end):
+        for low, high in outside(self._acked.get(pair, ()), first, end):
             nacked += ((low, high),) if now else within(self._again.get(pair, ()), low, high)
             self.answered(key, low, high, (handle,))
         return nacked
@@ -214,7 +229,8 @@ class Repeats:
 
     def unacked_within(self, key: bytes, handle: int, first: int, end: int) -> Ranges:
         """Returns the ranges of first <= offset < end that were handed out for a handle and not acked."""
-        left = _without(within(self._marks(key).get(handle, ()), first, end), self._acked.get((key, handle), ()))
+        acked = within(self._acked.get((key, handle), ()), first, end)
+        left = without(within(self._marks(key).get(handle, ()), first, end), acked)
         for block in self._pending():
             if block.key == key and handle in block.consumers:
                 left = without_range(left, block.first, block.end)
@@ -225,13 +241,18 @@ class Repeats:
         gave no ack, or its ack is not answered yet. Their sum is the number of all. O(what is remembered)."""
         for key in list(self._keys):
             for handle, ranges in self._marks(key).items():
-                left = count(_without(ranges, self._acked.get((key, handle), ()))) if handle in handles else 0
+                left = count(without(ranges, self._acked.get((key, handle), ()))) if handle in handles else 0
                 if left:
                     yield left
 
     def known(self, key: bytes, handle: int) -> Ranges:
         """Returns the ranges of a key that were handed out for a handle, as far as remembered."""
         return self._marks(key).get(handle, ())
+
+    @property
+    def _ranges_max(self) -> int:
+        """Returns how many ranges of one pair are remembered."""
+        return min(SEEN_RANGES_MAX, max(SEEN_RANGES_EACH, SEEN_RANGES_ALL // max(1, self._entries)))
 
     def _used(self, key: bytes) -> dict[int, Ranges]:
         found = self._keys.pop(key, None)
@@ -277,20 +298,21 @@ class Repeats:
             for handle in same:
                 new[handle] = with_range(new.get(handle, ()), low, high)[0]
         acked: list[HandledRange] = []
+        most = self._ranges_max
         for handle in handles:
             pair = (key, handle)
-            for low, high in _outside(new.get(handle, ()), first, end):
+            for low, high in outside(new.get(handle, ()), first, end):
                 done = within(self._acked.get(pair, ()), low, high)
                 _take(self._acked, pair, done)
                 _take(self._doubt, pair, done)
                 for one, other in self._pending_of(pair, low, high):
                     done = with_range(done, one, other)[0]
                 acked += [(one, other, (handle,)) for one, other in done]
-                for one, other in _outside(done, low, high):
+                for one, other in outside(done, low, high):
                     came = with_range(self._again.get(pair, ()), one, other)[0]
                     # Too many ranges: the two lowest become one. An ack sent too early has no effect, and its message
                     # is handed out once more; an ack never sent would leave the message with this session for good.
-                    self._again[pair] = ((came[0][0], came[1][1]), *came[2:]) if len(came) > SEEN_RANGES_MAX else came
+                    self._again[pair] = ((came[0][0], came[1][1]), *came[2:]) if len(came) > most else came
         return acked
 
     def _pending_of(self, pair: Pair, first: int, end: int) -> Iterator[tuple[int, int]]:
@@ -311,18 +333,20 @@ class Repeats:
     def _bound_acked(self, key: bytes, handle: int) -> None:
         """Forgets the lowest of too many acked ranges, also as handed out: they are new if they come again."""
         acked = self._acked.get((key, handle), ())
-        if len(acked) > SEEN_RANGES_MAX:
+        most = self._ranges_max
+        if len(acked) > most:
             marks = self._marks(key)
             size = len(marks)
-            for low, high in acked[:-SEEN_RANGES_MAX]:
+            for low, high in acked[:-most]:
                 self._answered_apart(marks, low, high, (handle,))
             self._entries += len(marks) - size
-            self._acked[key, handle] = acked[-SEEN_RANGES_MAX:]
-            self._doubt_no_more((key, handle), acked[:-SEEN_RANGES_MAX])
+            self._acked[key, handle] = acked[-most:]
+            self._doubt_no_more((key, handle), acked[:-most])
 
     def _forget_lowest(self, key: bytes, marks: dict[int, Ranges], handles: Sequence[int]) -> None:
+        self._forgot, most = True, self._ranges_max
         for handle in handles:
-            left = marks[handle] = marks[handle][-SEEN_RANGES_MAX:]
+            left = marks[handle] = marks[handle][-most:]
             for book in (self._acked, self._again):
                 _take(book, (key, handle), ((0, left[0][0]),))
             self._doubt_no_more((key, handle), ((0, left[0][0]),))
@@ -330,6 +354,7 @@ class Repeats:
     def _forget_oldest(self) -> None:
         """Forgets from the key that was not used for longest. Of a key with more handles than that takes, it forgets
         those that the key has had for longest; an eighth of all at once, so that they are not looked for each time."""
+        self._forgot = True
         while self._entries > self._entries_max:
             key = next(iter(self._keys))
             marks = self._marks(key)
@@ -356,45 +381,16 @@ class Repeats:
         does not give them again."""
         for pair, acked in list(self._acked.items()):
             for low, high in acked:
-                for one, other in _without(((low, high),), self._doubt.get(pair, ())):
+                for one, other in outside(self._doubt.get(pair, ()), low, high):
                     self.answered(pair[0], one, other, (pair[1],))
         self._acked = dict(self._doubt)
-
-
-def _deliver_apart(
-    marks: dict[int, Ranges], first: int, end: int, handles: Sequence[int]
-) -> tuple[bool, list[HandledRange], int]:
-    """Does the part of `Repeats.deliver` for handles with different ranges. Returns whether all is new, what is new,
-    and how many ranges the handle with most has now."""
-    inserted: dict[Ranges, tuple[Ranges, Ranges]] = {}
-    groups: dict[Ranges, list[int]] = {}
-    for handle in handles:
-        ranges = marks.get(handle, ())
-        step = inserted.get(ranges)
-        if step is None:
-            step = inserted[ranges] = with_range(ranges, first, end)
-        marks[handle], new = step
-        groups.setdefault(new, []).append(handle)
-    news: list[HandledRange] = [(low, high, same) for new, same in groups.items() for low, high in new]
-    return set(groups) == {((first, end),)}, news, max(len(after) for after, _ in inserted.values())
-
-
-def _outside(ranges: Ranges, first: int, end: int) -> list[tuple[int, int]]:
-    """Returns the ranges of first <= offset < end that are not in `ranges`."""
-    return list(_without(((first, end),), ranges))
-
-
-def _without(ranges: Ranges, taken: Ranges) -> Ranges:
-    for low, high in taken:
-        ranges = without_range(ranges, low, high)
-    return ranges
 
 
 def _take(book: dict[Pair, Ranges], pair: Pair, ranges: Ranges) -> None:
     left = book.get(pair)
     if left is None:
         return
-    if left := _without(left, ranges):
+    if left := without(left, ranges):
         book[pair] = left
     else:
         del book[pair]

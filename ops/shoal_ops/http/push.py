@@ -5,13 +5,16 @@ Belongs here: which stream gets which messages, and how much it may hold. Not he
 A lane is one inbox and carries at most one stream of each queue. Streams that compete for a queue are in different
 lanes, and the slices share the messages out among them. The window of a queue bounds what its stream holds: a slice
 sends no more until acks come. All lanes together are bounded by HELD_BYTES_MAX.
+
+Acks and nacks come by POST, here or to another gateway, and go to the slice past the inbox. So the inbox cannot tell
+which repeats its reader is done with, and leaves none out: one whose ack changed nothing would never be seen again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Final
 
@@ -53,18 +56,23 @@ class Stream:
         self._lent_bytes = 0
         """The part of `held_bytes` that `next` returned."""
         self._push = push
-        self._held: deque[tuple[Item, int]] = deque()
-        """The items that wait, and what each counts as."""
+        self._held: OrderedDict[object, tuple[Item, int]] = OrderedDict()
+        """The items that wait, and what each counts as: messages by key and offset."""
         self._changed = asyncio.Event()
         self._over = asyncio.Event()
 
     def put(self, message: Item, held_bytes: int) -> None:
-        """Adds a message, or a gap, that counts as so many bytes. No window bounds live messages: a reader that is
-        behind loses them."""
-        if not isinstance(message, shoal.Gap) and message.live and self.held_bytes >= limits.WINDOW_BYTES:
-            return
-        self._held.append((message, held_bytes))
-        self._count(held_bytes)
+        """Adds a message, or a gap, that counts as so many bytes. One that waits already, and came again, takes its
+        place. No window bounds live messages: a reader that is behind loses them."""
+        name: object = object()
+        if not isinstance(message, shoal.Gap):
+            if not message.live:
+                name = message.key_bytes, message.offset
+            elif self.held_bytes >= limits.WINDOW_BYTES:
+                return
+        before = self._held.get(name)
+        self._held[name] = message, held_bytes
+        self._count(held_bytes - (before[1] if before else 0))
         self._changed.set()
 
     def end(self, reason: str, problem: ShoalError | None = None) -> None:
@@ -73,7 +81,7 @@ class Stream:
         if not self.ended:
             self.ended, self.problem = reason, problem
             self._inbox.stop(self.queue)
-        for message, _ in self._held:
+        for message, _ in self._held.values():
             give_back(message)
         self._held.clear()
         self._count(self._lent_bytes - self.held_bytes)
@@ -99,7 +107,7 @@ class Stream:
                 return batch
         batch_bytes = 0
         while self._held and not self.ended and batch_bytes < limits.EVENT_BATCH_BYTES:
-            message, held_bytes = self._held.popleft()
+            _, (message, held_bytes) = self._held.popitem(last=False)
             batch.append(message)
             batch.held_bytes += held_bytes
             batch_bytes += size_of(message)
@@ -245,6 +253,7 @@ class Push:
             on_gap=lambda gap: lane.hand_out(gap.queue_bytes, gap),
             window_messages=limits.WINDOW_MESSAGES,
             window_bytes=limits.WINDOW_BYTES,
+            drop_repeats=False,
             deadline_s=limits.DEADLINE_S,
         )
         lane.inbox = await inbox.__aenter__()

@@ -128,6 +128,18 @@ def test_a_stream_and_a_pull_compete_and_acks_count_for_either(http: httpx.Clien
         assert ok(http.get("/v1/queues/both-a"))["messages"] == 0
 
 
+def test_what_is_nacked_or_not_acked_in_time_comes_again_to_the_only_stream(http: httpx.Client) -> None:
+    ok(http.put("/v1/queues/again-a", json={"ack_timeout_ms": 1000}))
+    ok(http.put("/v1/queues/again-a/bindings/again-1"))
+    publish(http, "again-1", "one")
+    with streaming(http, "again-a") as events:
+        assert next(events)["redelivered"] == 0
+        ok(http.post("/v1/queues/again-a/nacks", json={"ids": ["again-1+1"]}))
+        assert [next(events)["redelivered"] for _ in range(2)] == [1, 2]
+        ok(http.post("/v1/queues/again-a/acks", json={"ids": ["again-1+1"]}))
+        assert ok(http.get("/v1/queues/again-a"))["messages"] == 0
+
+
 def test_streams_of_one_queue_share_it_and_are_bounded(http: httpx.Client) -> None:
     declare(http, "share-a", "share-1")
     with streaming(http, "share-a") as first, streaming(http, "share-a") as second:

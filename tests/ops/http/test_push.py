@@ -47,7 +47,7 @@ async def test_a_reader_that_is_behind_loses_live_messages(running: Running, mon
             await broker.send("live-behind", BODY, live=True)
         await broker.send("live-behind", b"last")
         async with asyncio.timeout(WAIT_S):
-            while not any(isinstance(one, shoal.Message) and one.body == b"last" for one, _ in stream._held):
+            while not any(isinstance(one, shoal.Message) and one.body == b"last" for one, _ in stream._held.values()):
                 stream._changed.clear()
                 await stream._changed.wait()
         assert len(stream._held) == 4, "three live ones filled it; a stored one is never lost"
@@ -234,3 +234,57 @@ async def test_what_no_reader_was_written_counts_no_delivery(running: Running) -
         await push.stop()
     async with shoal.connect(running.at) as broker:
         assert (await broker.describe("unwritten")).messages == 0
+
+
+async def cut(push: Push) -> None:
+    """Every slice loses its stream to the one inbox."""
+    for at_slice in push._lanes[0].inbox._slices.values():
+        stream = at_slice.session._stream
+        assert stream is not None
+        stream.cancel()
+
+
+async def test_what_comes_again_is_handed_out_as_an_ack_past_the_inbox_may_have_changed_nothing(
+    running: Running,
+) -> None:
+    async with shoal.connect(running.at) as broker, Tasks("test") as tasks:
+        push = Push(broker, tasks)
+        await broker.declare("again")
+        for number in range(3):
+            await broker.send("again", b"%d" % number)
+        stream = await push.open(b"again")
+        leases = shoal.Leases(broker)
+        for expected in ([1, 2, 3], [2, 3]):
+            offsets: list[int] = []
+            async with asyncio.timeout(WAIT_S):
+                while len(offsets) < len(expected):
+                    batch = await stream.next(1)
+                    offsets += [one.offset for one in batch if isinstance(one, shoal.Message)]
+                    stream.written(batch)
+            assert offsets == expected
+            await leases.ack("again", [shoal.Done("@again", 1, 2)])
+            await cut(push)
+        await push.stop()
+
+
+async def test_what_comes_again_while_it_waits_is_held_once(running: Running) -> None:
+    async with shoal.connect(running.at) as broker, Tasks("test") as tasks:
+        push = Push(broker, tasks)
+        await broker.declare("waits")
+        for number in range(3):
+            await broker.send("waits", b"%d" % number)
+        stream = await push.open(b"waits")
+        async with asyncio.timeout(WAIT_S):
+            while len(stream._held) < 3:
+                stream._changed.clear()
+                await stream._changed.wait()
+            held, held_bytes = list(stream._held.values()), stream.held_bytes
+            await cut(push)
+            while any(one is other for one, other in zip(held, stream._held.values(), strict=True)):
+                stream._changed.clear()
+                await stream._changed.wait()
+        assert stream.held_bytes == push.held_bytes == held_bytes
+        assert await all_of(stream, 3) == [1, 2, 3]
+        await push.close(stream)
+        assert push.held_bytes == 0
+        await push.stop()
