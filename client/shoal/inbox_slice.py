@@ -403,9 +403,10 @@ class InboxSlice(Consumer):
         begun = self._ack_errors.begin()
         await self.nacks.flush()
         await self.acks.flush()
-        if self.doubts is not None:
+        while self.doubts is not None:
             await self.doubts.settle()
-        await self.acks.flush()
+            if await self.acks.flush():
+                break  # Else acks of messages that had come again were lost with another stream: they are in doubt.
         error = self._ack_errors.end(begun)
         if error is not None:
             raise error
