@@ -344,10 +344,12 @@ async def test_a_part_that_came_after_the_attach_is_known_again_after_a_lost_str
     assert (await fake_broker.describe(queue)).messages == 1
 
 
+@pytest.mark.parametrize("late", [False, True])
 async def test_an_ack_of_what_a_first_attach_delivered_is_told_where_a_lost_stream_leaves_the_life_unknown(
-    cluster: FakeCluster, fake_broker: shoal.Broker, caplog: pytest.LogCaptureFixture
+    cluster: FakeCluster, fake_broker: shoal.Broker, caplog: pytest.LogCaptureFixture, late: bool
 ) -> None:
-    """The queue was taken for one that was dropped: flush returned, though the ack had never arrived."""
+    """The queue was taken for one that was dropped: flush returned, though the ack had never arrived. `late`: it is
+    given when the queue is attached again."""
     caplog.set_level("INFO", logger="shoal")
     other, _ = await bound(fake_broker, cluster)
     queue, key, slice_ = cluster.queue_with_home("s01", "second"), cluster.key_of("s01", "jobs"), cluster.slices["s01"]
@@ -369,11 +371,15 @@ async def test_an_ack_of_what_a_first_attach_delivered_is_told_where_a_lost_stre
             handles=[inbox._handles[queue.encode()]],
         )
         session.outbox.put_nowait(wire.SessionResponse(deliveries=[job]))
-        inbox.ack(*await take(inbox, 1))
-        await until(lambda: any(frame.HasField("acks") for frame in slice_.frames[asked:]))
+        messages = await take(inbox, 1)
+        if not late:
+            inbox.ack(*messages)
+            await until(lambda: any(frame.HasField("acks") for frame in slice_.frames[asked:]))
         slice_.ignored = set()
         slice_.cut()
         await attaching
+        if late:
+            inbox.ack(*messages)
         with pytest.raises(shoal.Unavailable, match="1 acks were lost with a connection, and cannot be followed"):
             await inbox.flush(deadline_s=PROMPT_S)
         inbox.ack(*await take(inbox, 1))
