@@ -34,18 +34,25 @@ class AckDoubts:
         self._send = send
         self._asking = asyncio.Lock()
         """Held by the call that asks; others wait for it, and find little left."""
+        self._not_followed = 0
+        """The number of messages with acks of which nothing can be known, since `settle` told of them."""
 
     @property
     def messages(self) -> int:
         """Returns how many messages have acks in doubt, each counted for each of its queues."""
         return sum((one.end - one.first) * len(one.consumers) for one in self._repeats.doubts())
 
+    def cannot_follow(self, messages: int) -> None:
+        """Notes acks that are not sent, as their messages are perhaps of a life that is over. `settle` tells of them
+        once."""
+        self._not_followed += messages
+
     async def settle(self) -> None:
-        """Waits until no ack is in doubt. Raises Unavailable, once, if some were forgotten meanwhile or before; or the
-        error with which the slice refuses to tell."""
+        """Waits until no ack is in doubt. Raises Unavailable, once, if some were forgotten meanwhile or before, or
+        cannot be followed; or the error with which the slice refuses to tell."""
         async with self._asking:
             await self._settle()
-        forgotten = self._repeats.take_forgotten()
+        forgotten, self._not_followed = self._repeats.take_forgotten() + self._not_followed, 0
         if forgotten:
             raise acks_forgotten(self._slice_name, forgotten)
 

@@ -59,6 +59,7 @@ class AckSender:
         """How often the gather was taken. The frames of each take have its number."""
         self._unanswered: Counter[int] = Counter()
         """Number of a take -> how many of its frames are unanswered; never zero."""
+        self._streams_ended = 0
         self._progress = asyncio.Event()
 
     def __bool__(self) -> bool:
@@ -78,14 +79,15 @@ class AckSender:
             yield from frame
         yield from self._gather.blocks()
 
-    async def flush(self) -> None:
-        """Waits until the slice has every ack given so far, or their stream is lost. Ends even if more acks keep
-        coming."""
+    async def flush(self) -> bool:
+        """Waits until the slice has every ack given so far, or their stream is lost; returns False then. Ends even if
+        more acks keep coming."""
         self.send()
-        last = self._taken + bool(self._gather)
+        last, streams_ended = self._taken + bool(self._gather), self._streams_ended
         while (self._taken < last and self._waiting) or any(number <= last for number in self._unanswered):
             self._progress.clear()
             await self._progress.wait()
+        return streams_ended == self._streams_ended
 
     async def sent(self) -> None:
         """Waits until every ack given so far is on its way, so that frames sent from now on come after it."""
@@ -118,6 +120,7 @@ class AckSender:
         """Ends a lost stream: returns the unanswered acks, and forgets them."""
         lost = [block for frame in (*self._in_flight.values(), *self._frames) for block in frame]
         lost += self._gather.take()
+        self._streams_ended += 1
         self._in_flight.clear()
         self._frames.clear()
         self._unanswered.clear()

@@ -79,6 +79,8 @@ class InboxSlice(Consumer):
         self._on_failure = on_failure
         self._ended_in: dict[int, int] = {}
         """Handle -> number of the era that began when a life of its queue ended."""
+        self._perhaps_from: dict[int, int] = {}
+        """Handle -> number of the first era of the life that was taken for ended last, though it may go on."""
         self._any_detached = False
         self._ack_errors = AckErrors()
         self._era = Era(self, 0, 0)
@@ -112,6 +114,7 @@ class InboxSlice(Consumer):
         self.nacks.send()
         for handle in handles:
             self._ended_in.pop(handle, None)
+            self._perhaps_from.pop(handle, None)
         self.rule.left(handles)
         answers = self.attachments.leave(handles)
         self._stopped.detached(handles, answers)
@@ -301,11 +304,17 @@ class InboxSlice(Consumer):
         if len(dropped) > QUEUES_TOLD_MAX:
             _log.info("%d more queues were dropped", len(dropped) - QUEUES_TOLD_MAX)
         self._era = Era(self, self._era.number + 1, self._era.stream)
+        without = self.attachments.without_part(handles)
+        perhaps = set(handles).difference(dropped, without)
+        for handle in handles:
+            if handle not in perhaps:
+                self._perhaps_from.pop(handle, None)
+            else:
+                self._perhaps_from.setdefault(handle, self._ended_in.get(handle, 0))
         self._ended_in.update(dict.fromkeys(handles, self._era.number))
         self._on_ack_timeouts(dict.fromkeys(handles, 0))  # Those of the next lives are told behind this.
-        without = self.attachments.without_part(handles)
         if self.repeats is not None:  # Those whose part came after their attach may have the same life all the same.
-            self.repeats.lose_doubts(set(handles).difference(dropped, without))
+            self.repeats.lose_doubts(perhaps)
         self.acks.forget(handles)
         self.rule.lives_ended(handles)
         self._dropped.exist(self.session.slice_name, set(handles).difference(without))
@@ -315,11 +324,16 @@ class InboxSlice(Consumer):
 
     def ack(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         """Acks messages, except those of handles detached since (other consumers get them) and those of a life that
-        ended (they are gone). Raises Unavailable once the inbox is closed.
+        ended (they are gone; if it may go on all the same, the next flush says so). Raises Unavailable once the inbox
+        is closed.
         """
         if self.closed:
             raise Unavailable("the inbox is closed; what it had unacked is given again", subject="inbox")
-        handles = self._of_life(era, self._attached(handles))
+        attached = self._attached(handles)
+        handles = self._of_life(era, attached)
+        if len(handles) < len(attached) and self._perhaps_from and self.doubts is not None:
+            lost = [one for one in attached if self._perhaps_from.get(one, era.number + 1) <= era.number]
+            self.doubts.cannot_follow((end - first) * len(set(lost).difference(handles)))
         if not handles:
             return
         if self._is_now(era):
@@ -403,9 +417,10 @@ class InboxSlice(Consumer):
         begun = self._ack_errors.begin()
         await self.nacks.flush()
         await self.acks.flush()
-        if self.doubts is not None:
+        while self.doubts is not None:
             await self.doubts.settle()
-        await self.acks.flush()
+            if await self.acks.flush():
+                break  # Else acks of messages that had come again were lost with another stream: they are in doubt.
         error = self._ack_errors.end(begun)
         if error is not None:
             raise error

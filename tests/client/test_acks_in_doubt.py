@@ -124,6 +124,43 @@ async def test_flush_waits_while_another_consumer_has_the_message(
         assert binding.done == {1}
 
 
+async def test_flush_waits_for_an_ack_that_was_sent_again_and_lost_again(
+    cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message came again, so its ack was in doubt no more, and that stream was lost before the answer: flush
+    returned."""
+    monkeypatch.setattr("shoal.ack_doubts.DOUBTS_ASK_FIRST_S", 60)
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.publish(key, b"1")
+    async with fake_broker.consume(queue) as inbox:
+        messages = await take(inbox, 1)
+        slice_.state.release = lambda *arguments: None  # type: ignore[method-assign]  # So it comes when the test says.
+        await in_doubt(inbox, slice_, messages, had=False)
+        flushing = asyncio.create_task(inbox.flush())
+        at_slice = inbox._slices["s01"]
+        repeats = at_slice.repeats
+        assert repeats is not None
+        await until(lambda: len(questions(slice_)) == 1 and not at_slice.session._ledger)
+        opens, asked = len(slice_.opens), len(slice_.frames)
+        slice_.ignored = {"acks"}
+        (session,) = [one for one in slice_._sessions if one.producer == at_slice.session._open.producer]
+        again = wire.Delivery(key=key.encode(), first=1, low=1, to=2, chunk=encode_chunk([b"1"]), handles=[1])
+        session.outbox.put_nowait(wire.SessionResponse(deliveries=[again]))
+        await until(lambda: any(frame.HasField("acks") for frame in slice_.frames[asked:]))
+        assert not repeats.in_doubt and not flushing.done()
+        slice_.ignored = set()
+        slice_.cut()
+        await attached_again(inbox, slice_, opens)
+        assert repeats.in_doubt
+        await until(lambda: flushing.done() or len(questions(slice_)) == 2)
+        assert not flushing.done(), "no slice has the ack"
+        binding = slice_.state.keys[key.encode()].bindings[queue.encode()]
+        binding.done.add(1)
+        slice_.cut()
+        await flushing
+
+
 async def test_flush_returns_where_the_message_is_gone(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
     queue, key = await bound(fake_broker, cluster)
     slice_ = cluster.slices["s01"]
@@ -342,10 +379,12 @@ async def test_a_part_that_came_after_the_attach_is_known_again_after_a_lost_str
     assert (await fake_broker.describe(queue)).messages == 1
 
 
+@pytest.mark.parametrize("late", [False, True])
 async def test_an_ack_of_what_a_first_attach_delivered_is_told_where_a_lost_stream_leaves_the_life_unknown(
-    cluster: FakeCluster, fake_broker: shoal.Broker, caplog: pytest.LogCaptureFixture
+    cluster: FakeCluster, fake_broker: shoal.Broker, caplog: pytest.LogCaptureFixture, late: bool
 ) -> None:
-    """The queue was taken for one that was dropped: flush returned, though the ack had never arrived."""
+    """The queue was taken for one that was dropped: flush returned, though the ack had never arrived. `late`: it is
+    given when the queue is attached again."""
     caplog.set_level("INFO", logger="shoal")
     other, _ = await bound(fake_broker, cluster)
     queue, key, slice_ = cluster.queue_with_home("s01", "second"), cluster.key_of("s01", "jobs"), cluster.slices["s01"]
@@ -367,11 +406,15 @@ async def test_an_ack_of_what_a_first_attach_delivered_is_told_where_a_lost_stre
             handles=[inbox._handles[queue.encode()]],
         )
         session.outbox.put_nowait(wire.SessionResponse(deliveries=[job]))
-        inbox.ack(*await take(inbox, 1))
-        await until(lambda: any(frame.HasField("acks") for frame in slice_.frames[asked:]))
+        messages = await take(inbox, 1)
+        if not late:
+            inbox.ack(*messages)
+            await until(lambda: any(frame.HasField("acks") for frame in slice_.frames[asked:]))
         slice_.ignored = set()
         slice_.cut()
         await attaching
+        if late:
+            inbox.ack(*messages)
         with pytest.raises(shoal.Unavailable, match="1 acks were lost with a connection, and cannot be followed"):
             await inbox.flush(deadline_s=PROMPT_S)
         inbox.ack(*await take(inbox, 1))

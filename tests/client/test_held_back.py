@@ -83,6 +83,27 @@ async def test_the_same_life_goes_on_where_too_much_comes_before_its_answer(
         assert (await fake_broker.describe(queue)).messages == 1
 
 
+async def test_late_acks_of_a_life_that_perhaps_goes_on_are_told(
+    cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are not sent, as they may be of another life: flush returned, and their messages came again."""
+    monkeypatch.setattr(held_back, "INBOX_BYTES_MAX", 0)
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.publish_many(key, [b"1", b"2", b"3"])
+    async with fake_broker.consume(queue) as inbox:
+        first = await take(inbox, 3)
+        slice_.late_attached = True
+        slice_.cut()
+        again = await take(inbox, 3)
+        inbox.ack(*first[:2])
+        with pytest.raises(shoal.Unavailable, match="2 acks were lost with a connection, and cannot be followed"):
+            await inbox.flush()
+        inbox.ack(*again)
+        await inbox.flush()
+        assert (await fake_broker.describe(queue)).messages == 0
+
+
 async def test_what_was_held_back_of_a_life_goes_with_it(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
     """A slice delivers before it answers the attach, and the queue is dropped between the two."""
     slice_ = cluster.slices["s01"]
