@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Never
+
 import pytest
 
 from shoal_contract.errors import InvalidName, Malformed, NotOwner, ResourceExhausted
@@ -17,6 +19,8 @@ from shoal_slice_node.core.watching.limits import (
     WATCHES_MAX,
     WATCHES_PER_CONNECTION_MAX,
 )
+from shoal_slice_node.core.watching.watched_key import WatchedKey
+from shoal_slice_node.core.watching.watcher import Watcher
 from tests.slice_node.core_driver import PARTITIONS, CoreDriver, bind, declare, unbind
 from tests.slice_node.told_watch import ToldWatch, settle
 
@@ -163,3 +167,28 @@ def test_parts_of_a_snapshot_are_counted_and_kept_only_while_a_watch_is_told_the
     assert key._snapshot == []
     third.take()
     assert third.members == first.members == dict.fromkeys(names, False) and key._snapshot == []
+
+
+class Uncounted(dict[int, Watcher]):
+    """Watches that nobody looks through."""
+
+    def values(self) -> Never:
+        raise AssertionError("all watches of a key are looked at")
+
+
+def test_the_end_of_a_watch_looks_at_no_other_one_though_one_has_an_unread_snapshot(core: CoreDriver) -> None:
+    """4,032 ends were 8 million looks, in one step of the loop."""
+    core.declare(names := [f"{number:04}" + "n" * 200 for number in range(900)])
+    core.change_all(bind(name, "room") for name in names)
+    watches = [ToldWatch(core, key="room", connection=f"c{number}") for number in range(5)]
+    settle(core)
+    watched = core.node.watching._watchers[watches[0].watcher.number]
+    assert isinstance(watched, WatchedKey)
+    watches[-1].take_one()
+    assert watched._snapshot and watches[-1].watcher.parts
+    watched.watchers = Uncounted(watched.watchers)
+    for watch in watches[:-1]:
+        watch.leave()
+    assert watched._snapshot
+    watches[-1].leave()
+    assert not watched._snapshot and not watched._told_parts

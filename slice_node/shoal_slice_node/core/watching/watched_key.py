@@ -63,6 +63,8 @@ class WatchedKey:
         """The changes floor < n <= number, in order."""
         self._snapshot: list[wire.WatchResponse] = []
         """The parts of the snapshot at `number`, while some watch is told them."""
+        self._told_parts: set[int] = set()
+        """The numbers of the watches that have parts of a snapshot left."""
 
     @property
     def members_known(self) -> int:
@@ -235,6 +237,7 @@ class WatchedKey:
         if watcher.sent < self.floor:
             watcher.parts.extend(self._parts())
             watcher.parts_to = self.number
+            self._told_parts.add(watcher.number)
             return self._part(watcher)
         response = wire.WatchResponse(position=self._place(self.number))
         for change, name in islice(self._recent, watcher.sent - self.floor, None):
@@ -247,13 +250,14 @@ class WatchedKey:
         part = watcher.parts.popleft()
         if not watcher.parts:
             watcher.sent = watcher.parts_to
-            self.forget_snapshot()
+            self.forget_parts(watcher)
         return part
 
-    def forget_snapshot(self) -> None:
-        """Forgets the snapshot if no watch has parts of it left: it is made anew for the next one, in less than a
-        millisecond."""
-        if self._snapshot and not any(one.parts for one in self.watchers.values()):
+    def forget_parts(self, watcher: Watcher) -> None:
+        """Notes that a watch has no parts of a snapshot left, or has ended. Forgets the snapshot if no other one has
+        some: it is made anew for the next one, in less than a millisecond."""
+        self._told_parts.discard(watcher.number)
+        if not self._told_parts:
             self._snapshot = []
 
     def _parts(self) -> list[wire.WatchResponse]:

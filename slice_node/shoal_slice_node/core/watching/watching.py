@@ -167,7 +167,7 @@ class Watching:
         self._counts.end(watcher.connection, watched.key if isinstance(watched, WatchedPrefix) else None)
         del watched.watchers[watcher.number]
         if isinstance(watched, WatchedKey):
-            watched.forget_snapshot()
+            watched.forget_parts(watcher)
         if not watched.watchers and self._is_registered(watched):
             self._idle[watched] = now_ms + REMEMBER_MS
             if len(self._idle) > REMEMBERED_MAX:
