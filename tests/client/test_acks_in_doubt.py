@@ -12,40 +12,11 @@ from shoal.core import repeats
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.errors import PermissionDenied, ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
+from tests.client.acks_in_doubt import attached_again, in_doubt, questions, take
 from tests.client.calls import bound, until
 from tests.client.fake_cluster import FakeCluster
-from tests.client.fake_slice import FakeSlice
 
 PROMPT_S = 5
-
-
-async def take(inbox: shoal.Inbox, count: int) -> list[shoal.Message]:
-    async with asyncio.timeout(10):
-        return [await anext(inbox) for _ in range(count)]
-
-
-async def attached_again(inbox: shoal.Inbox, slice_: FakeSlice, opens: int) -> None:
-    await until(lambda: len(slice_.opens) > opens and inbox._slices[slice_.name].attachments.complete)
-
-
-async def in_doubt(inbox: shoal.Inbox, slice_: FakeSlice, messages: list[shoal.Message], *, had: bool = True) -> None:
-    """The acks of these messages have no answer when the stream is lost. `had`: the slice took them."""
-    opens = len(slice_.opens)
-    asked = len(slice_.frames)
-    if had:
-        slice_.answering.clear()
-    else:
-        slice_.ignored = {"acks"}
-    inbox.ack(*messages)
-    await until(lambda: any(frame.HasField("acks") for frame in slice_.frames[asked:]))
-    slice_.cut()
-    slice_.answering.set()
-    slice_.ignored = set()
-    await attached_again(inbox, slice_, opens)
-
-
-def questions(slice_: FakeSlice) -> list[wire.Acks]:
-    return [frame.acks for frame in slice_.frames if frame.acks.tell_unacked]
 
 
 async def test_one_question_settles_what_the_slice_has(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
