@@ -217,7 +217,9 @@ class Node:
                 self.given.nack(life, attachment, stream.key, first, to, at, terms.unseen, waits)
             return nack(attachment, key_id, first, to, terms, lists)
 
-        def acking(attachment: Attachment, key_id: bytes, first: int, to: int) -> tuple[int, int]:
+        def acking(
+            attachment: Attachment, key_id: bytes, first: int, to: int, only_gaps: bool = False
+        ) -> tuple[int, int]:
             stream = attachment.feed.streams.get(key_id)
             life = self.owed.lives.get(attachment.feed.name)
             if stream is not None and life is not None and not attachment.feed.gone and not told[0]:
@@ -225,7 +227,7 @@ class Node:
                 if attachment in self.given.left:  # Named by a unary ack, before the slice has taken them back.
                     held = [(low, high) for one, low, high in stream.held(first, to) if one is attachment]
                     self.given.ack_left(life, stream.key, held)
-            return settle(attachment, key_id, first, to)
+            return settle(attachment, key_id, first, to, only_gaps)
 
         def telling(attachment: Attachment, key_id: bytes, first: int, to: int, messages: bool = False) -> int:
             told[0] = True  # Consumers were told of a gap: nothing is acked.

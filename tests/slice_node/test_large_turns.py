@@ -40,10 +40,11 @@ def readers_of(core: CoreDriver) -> list[Session]:
     return sessions
 
 
-def rest(core: CoreDriver) -> None:
-    for _ in range(TURNS_MAX):
+def rest(core: CoreDriver) -> int:
+    """Returns how many turns the pump had."""
+    for number in range(TURNS_MAX):
         if not core.dispatcher.turn():
-            return
+            return number
     raise AssertionError("the pump never rests")
 
 
@@ -142,3 +143,24 @@ def test_it_rests_where_streams_that_wait_for_acks_are_among_them(step: int) -> 
         rest(core)
         all_come(core, readers, session)
         assert session.attachments[1].messages == keys and not session.attachments[1].feed.lagging
+
+
+def test_what_is_known_to_be_large_is_not_read_again_after_each_large_chunk() -> None:
+    """With 4,500 keys each chunk given had all the others read: 1,126 turns of the pump, 150 MB for 33 KB."""
+    core, readers = crowded()
+    names = [f"k{number}" for number in range(300)]
+    core.change(declare("w"), bind("w", *names))
+    for name in names:
+        core.change(publish(name, LARGE))
+    session = core.session(1 << 20, "w")
+    core.attach(session, "w", size=1 << 30)
+    rest(core)
+    turns: list[int] = []
+    while len(turns) < 5:
+        for one in (session, *readers):
+            if one.waiting:
+                taken = core.dispatcher.take(one, 1 << 20)
+                core.dispatcher.sent(one, taken.cost_bytes)
+                some = rest(core)
+                turns += [some] * (one is session)
+    assert max(turns) < 20

@@ -5,27 +5,16 @@ from __future__ import annotations
 
 import pytest
 
-from shoal_contract.chunk import parse_chunk
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.limits import LARGE_DELIVERY_BYTES, OUT_OF_TURN_PARTS
 
 from .core_driver import CoreDriver, bind, declare, publish
+from .delivery_steps import consumer, took
 
 SHARE_BYTES = 4 << 20
 CHUNK = bytes(LARGE_DELIVERY_BYTES - 2_000)
 CONNECTIONS = 300
-
-
-def consumer(core: CoreDriver, name: str, connection: str, *bodies: bytes) -> Session:
-    """A session with a queue of this name at a key of this name, with a message of each of these bodies."""
-    core.change(declare(name), bind(name, name))
-    for body in bodies:
-        core.change(publish(name, body))
-    session = core.session(1 << 20, connection)
-    core.attach(session, name)
-    core.pump()
-    return session
 
 
 def crowd() -> tuple[CoreDriver, list[Session]]:
@@ -46,14 +35,6 @@ def crowd() -> tuple[CoreDriver, list[Session]]:
     return core, sessions
 
 
-def took(core: CoreDriver, session: Session) -> list[int]:
-    """The transport takes what waits for the session, and the client reads it. The sizes of its bodies."""
-    taken = core.dispatcher.take(session, 1 << 20)
-    core.dispatcher.sent(session, taken.cost_bytes)
-    core.pump()
-    return [len(body) for one in taken.deliveries for body in parse_chunk(one.chunk).bodies]
-
-
 def test_a_client_that_reads_gets_its_small_messages_though_hundreds_do_not_read() -> None:
     """Each came after 2 to 10 s, beside 600 connections that held a chunk of 30 KB each."""
     core, _ = crowd()
@@ -66,7 +47,7 @@ def test_a_client_that_reads_gets_its_small_messages_though_hundreds_do_not_read
 
 def test_the_first_message_comes_to_a_new_client_though_hundreds_do_not_read() -> None:
     core, _ = crowd()
-    assert took(core, consumer(core, "new", "new", b"waits")) == [5]
+    assert took(core, consumer(core, "new", "new", [b"waits"])) == [5]
 
 
 def test_so_does_a_gap() -> None:
@@ -94,16 +75,16 @@ def test_what_comes_out_of_turn_leaves_enough_for_what_is_smaller() -> None:
     kept = core.dispatcher.shares.line.out_of_turn
     for size in (4_000, 1_000, 100):
         names = [f"{size}-{number}" for number in range(100)]
-        got = sum(bool(consumer(core, name, name, bytes(size)).waiting) for name in names)
+        got = sum(bool(consumer(core, name, name, [bytes(size)]).waiting) for name in names)
         assert got and kept.held_bytes <= SHARE_BYTES // OUT_OF_TURN_PARTS
         assert got == 100 or size > 1_000, "those that are larger have filled it"
-    assert took(core, consumer(core, "new", "new", b"x")) == [1]
+    assert took(core, consumer(core, "new", "new", [b"x"])) == [1]
 
 
 def test_a_connection_gets_little_out_of_turn_however_many_sessions_it_has() -> None:
     core, _ = crowd()
     kept = core.dispatcher.shares.line.out_of_turn
-    sessions = [consumer(core, f"s{number}", "one", bytes(500)) for number in range(100)]
+    sessions = [consumer(core, f"s{number}", "one", [bytes(500)]) for number in range(100)]
     assert 0 < sum(bool(session.waiting) for session in sessions) < 20
     assert kept.held_bytes < SHARE_BYTES // OUT_OF_TURN_PARTS // 10
 
@@ -140,12 +121,12 @@ def test_small_messages_of_other_keys_come_beside_one_that_waits_for_its_turn() 
 
 def test_nothing_is_counted_once_it_was_read() -> None:
     core, sessions = crowd()
-    honest = consumer(core, "honest", "honest", b"x")
+    honest = consumer(core, "honest", "honest", [b"x"])
     kept = core.dispatcher.shares.line.out_of_turn
     assert kept.held_bytes and honest.held_out_of_turn_bytes == kept.held_bytes
     took(core, honest)
     assert not kept.held_bytes and not honest.held_out_of_turn_bytes
-    other = consumer(core, "other", "other", b"x")
+    other = consumer(core, "other", "other", [b"x"])
     core.dispatcher.close(other)
     core.pump()
     assert not kept.held_bytes
@@ -160,7 +141,7 @@ def test_nothing_is_counted_once_it_was_read() -> None:
 def test_each_connection_has_a_turn_once_a_few_have_read(chunks: int) -> None:
     """A turn brought each as much as it had room for: so few had one, and the others waited for 20 s."""
     core, sessions = crowd()
-    large = consumer(core, "large", "large", *[bytes(4 * LARGE_DELIVERY_BYTES)] * chunks)
+    large = consumer(core, "large", "large", [bytes(4 * LARGE_DELIVERY_BYTES)] * chunks)
     reads = 0
     got: list[int] = []
     while len(got) < chunks:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import pytest
 
-from shoal_contract.chunk import parse_chunk
 from shoal_slice_node.core.dispatch.room_line import RoomLine
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares, Share
@@ -20,21 +19,11 @@ from shoal_slice_node.core.limits import (
 )
 
 from .core_driver import CoreDriver, bind, declare, publish, purge
+from .delivery_steps import consumer, took
 
 LARGE = bytes(2 * LARGE_DELIVERY_BYTES)
 SHARE_BYTES = 6 * len(LARGE)
 READERS = 20
-
-
-def consumer(core: CoreDriver, name: str, connection: str, bodies: Sequence[bytes] = ()) -> Session:
-    """A session with a queue of this name at a key of this name, with a message of each of these bodies."""
-    core.change(declare(name), bind(name, name))
-    for body in bodies:
-        core.change(publish(name, body))
-    session = core.session(1 << 20, connection)
-    core.attach(session, name)
-    core.pump()
-    return session
 
 
 def filled(chunks: int = 20) -> tuple[CoreDriver, list[Session]]:
@@ -44,14 +33,6 @@ def filled(chunks: int = 20) -> tuple[CoreDriver, list[Session]]:
     readers = [consumer(core, f"r{number}", f"r{number}", [LARGE] * chunks) for number in range(READERS)]
     assert core.dispatcher.shares.deliveries.free_bytes <= 0
     return core, readers
-
-
-def took(core: CoreDriver, session: Session) -> list[int]:
-    """The transport takes what waits for the session, and the client reads it. The sizes of its bodies."""
-    taken = core.dispatcher.take(session, 1 << 20)
-    core.dispatcher.sent(session, taken.cost_bytes)
-    core.pump()
-    return [len(body) for one in taken.deliveries for body in parse_chunk(one.chunk).bodies]
 
 
 def one_reads(core: CoreDriver, readers: Sequence[Session]) -> None:

@@ -742,7 +742,8 @@ OUT_OF_TURN_PARTS: Final = 8
 
 OUT_OF_TURN_OF_LEFT_PARTS: Final = 64
 """A session that holds nothing may be given at most a part of what is left for this: divided by this. On the smallest
-node 24 KB first, and a message of 100 bytes until 2,000 connections hold one that they do not read."""
+node 24 KB first, and a message of 100 bytes until 2,000 connections hold one that they do not read, or some 230 that
+hold messages of all sizes."""
 
 FREED_STREAMS_MAX: Final = 8
 """Keys of a queue that are looked at for what may come out of turn, each time that a session has read all it had: that

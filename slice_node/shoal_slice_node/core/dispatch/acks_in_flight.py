@@ -155,29 +155,19 @@ class AcksInFlight:
         """Notes that a consumer was told that the offsets first <= o < to are gone. Returns what it cost, as
         `ack` does. Messages that it has out of them stay in its window until it acks them, or gives them back; but
         with `messages` they are those in the place of which it was told."""
-        if messages:
-            return self._settle(attachment, key_id, first, to)[1]
-        stream = attachment.feed.streams.get(key_id)
-        if stream is None or first >= to:
-            return 1
-        looked_at = len(stream.out)
-        self._settled(attachment, stream, stream.settle_gaps(attachment, first, to))
-        return 1 + looked_at // DONE_RANGES_PER_COST
+        return self._settle(attachment, key_id, first, to, only_gaps=not messages)[1]
 
-    def _settle(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> tuple[int, int]:
-        """Returns how many messages became done, and what it cost."""
+    def _settle(
+        self, attachment: Attachment, key_id: bytes, first: int, to: int, only_gaps: bool = False
+    ) -> tuple[int, int]:
+        """Returns how many offsets became done, and what it cost."""
         stream = attachment.feed.streams.get(key_id)
         if stream is None or first >= to:
             return 0, 1
-        looked_at = len(stream.out)
-        acked = stream.settle(attachment, first, to)
-        self._settled(attachment, stream, acked)
-        return acked, 1 + looked_at // DONE_RANGES_PER_COST
-
-    def _settled(self, attachment: Attachment, stream: Stream, done: int) -> None:
-        """Lets a flush take what became done by an attachment, and others have its room. `done`: how many offsets."""
+        cost = 1 + len(stream.out) // DONE_RANGES_PER_COST
+        done = stream.settle_gaps(attachment, first, to) if only_gaps else stream.settle(attachment, first, to)
         if not done:
-            return
+            return 0, cost
         feed, registry = attachment.feed, self._registry
         self._gather(feed, stream, attachment.session.number)
         if attachment.handle is None and not attachment.messages:
@@ -186,6 +176,7 @@ class AcksInFlight:
             registry.wake(feed)
         if attachment.session.turned_away:
             registry.has_room_again(attachment.session)
+        return done, cost
 
     def note_done(self, stream: Stream) -> None:
         """Notes that messages became done without an ack: by a record, while they rested, or as they are gone. A

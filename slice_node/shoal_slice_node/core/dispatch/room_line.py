@@ -299,7 +299,8 @@ class RoomLine:
 
     @property
     def turn_bytes(self) -> int:
-        """Returns how much a turn may bring at least, about: what connections wait for and hold then fits the share."""
+        """Returns how much a turn may bring, about; it brings a chunk in any case. The more connections wait and hold
+        something, the less it is, so that each has its turn."""
         waiting, holding = (self._small.connections, self._large.connections), (self._holding, self._holding_large)
         return self._share.limit_bytes // (2 * (1 + sum(map(len, waiting)) + sum(map(len, holding))))
 

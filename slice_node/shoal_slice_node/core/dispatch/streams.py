@@ -214,18 +214,17 @@ class Stream:
                     entry.lease.release(messages)
                 self._acked(entry.first, entry.to)
                 return messages
-        acked = self.take_back(attachment, first, to)
-        for low, high, _ in acked:
-            self._acked(low, high)
-        return sum(high - low for low, high, _ in acked)
+        return self._done(self.take_back(attachment, first, to))
 
     def settle_gaps(self, attachment: Attachment, first: int, to: int) -> int:
         """Notes that this attachment was told of the gaps that it has out in first <= o < to. Messages that it has out
         there stay out: a gap may span them. Returns how many offsets are done by that."""
-        told = self.take_back(attachment, first, to, only_gaps=True)
-        for low, high, _ in told:
+        return self._done(self.take_back(attachment, first, to, only_gaps=True))
+
+    def _done(self, taken: list[Returned]) -> int:
+        for low, high, _ in taken:
             self._acked(low, high)
-        return sum(high - low for low, high, _ in told)
+        return sum(high - low for low, high, _ in taken)
 
     def take_back(self, attachment: Attachment, first: int, to: int, only_gaps: bool = False) -> list[Returned]:
         """Takes from this attachment what it has out in first <= o < to. Returns it, with how often it was delivered
