@@ -13,9 +13,15 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 import shoal_runtime.without_forks  # noqa: F401 - before gRPC is imported, as every program does
+from tests.folders import NewFolder, new_folders
 
 VARIABLE = "SHOAL_TEST_ETCD"
 OF_SPARK = "tests/pipeline/"
+
+test_folder = pytest.fixture(new_folders, scope="function", name="test_folder")
+module_folder = pytest.fixture(new_folders, scope="module", name="module_folder")
+package_folder = pytest.fixture(new_folders, scope="package", name="package_folder")
+session_folder = pytest.fixture(new_folders, scope="session", name="session_folder")
 
 
 class FilesButOneSpark(LoadFileScheduling):  # type: ignore[misc] # It has no types.
@@ -46,7 +52,7 @@ def pytest_configure() -> None:
 
 
 @pytest.fixture(scope="session")
-def real_redirector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def real_redirector(session_folder: NewFolder) -> Iterator[str]:
     """host:port of a redirector of three slice nodes, for all tests of a worker (each cluster takes a tenth of a core
     while it is idle); or SHOAL_TEST_REDIRECTOR's."""
     given = os.environ.get("SHOAL_TEST_REDIRECTOR")
@@ -55,5 +61,5 @@ def real_redirector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         return
     from tests.client.real_cluster import RealCluster
 
-    with RealCluster(tmp_path_factory.mktemp("real") / "data") as redirector:
+    with RealCluster(session_folder("real") / "data") as redirector:
         yield redirector

@@ -20,6 +20,7 @@ from shoal import limits as client
 from shoal.testing import fixtures
 from shoal_contract import limits as contract
 from tests.client.real_cluster import RealCluster
+from tests.folders import NewFolder
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "library.md").read_text(encoding="utf-8")
 BLOCKS: list[str] = re.findall(r"```python\n(.*?)```", GUIDE, re.DOTALL)
@@ -30,9 +31,9 @@ WAIT_S = 60
 
 
 @pytest.fixture(scope="module")
-def real_redirector(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def real_redirector(module_folder: NewFolder) -> Iterator[str]:
     """The redirector of a cluster of this file's own: the guide tells offsets as a fresh cluster gives them."""
-    with RealCluster(tmp_path_factory.mktemp("guide") / "data") as redirector:
+    with RealCluster(module_folder("guide") / "data") as redirector:
         yield redirector
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from shoal_coordination.client import EtcdClient
 from shoal_local.etcd import LocalEtcd, etcd_in_wheel, version_of
+from tests.folders import NewFolder
 
 
 def _programs() -> dict[tuple[int, ...], Path]:
@@ -37,10 +38,10 @@ def program(request: pytest.FixtureRequest) -> Path:
 
 
 @pytest.fixture(scope="session")
-def shared_etcd(program: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalEtcd]:
+def shared_etcd(program: Path, session_folder: NewFolder) -> Iterator[LocalEtcd]:
     """One for all tests that leave it running; each has a prefix of its own."""
     with asyncio.Runner() as runner:
-        etcd = LocalEtcd(tmp_path_factory.mktemp("etcd"), program=program)
+        etcd = LocalEtcd(session_folder("etcd"), program=program)
         runner.run(etcd.start())
         yield etcd
         runner.run(etcd.stop())

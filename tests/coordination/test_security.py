@@ -16,13 +16,14 @@ from shoal_coordination.options import EtcdOptions, Tls
 from shoal_coordination.watch import Changes, watch_prefix
 from shoal_local.etcd import LocalEtcd, ServerTls, etcd_in_wheel
 from tests.coordination.certificates import issue
+from tests.folders import NewFolder
 
 WAIT_S = 60
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("certificates")
+def certificates(module_folder: NewFolder) -> Path:
+    folder = module_folder("certificates")
     issue(folder, "server")
     issue(folder, "client")
     return folder

@@ -8,17 +8,17 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from types import ModuleType
 
-import pytest
 import pytest_asyncio
 
 from shoal_local.cluster import LocalCluster
+from tests.folders import NewFolder
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalCluster]:
-    async with LocalCluster(tmp_path_factory.mktemp("examples"), slices=2) as cluster:
+async def cluster(module_folder: NewFolder) -> AsyncIterator[LocalCluster]:
+    async with LocalCluster(module_folder("examples"), slices=2) as cluster:
         yield cluster
 
 

@@ -17,6 +17,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.folders import NewFolder
 from tests.ops.http.conftest import WAIT_S, chromium, needs_chromium, said  # noqa: F401 - chromium is a fixture
 
 from .conftest import EXAMPLES
@@ -28,9 +29,9 @@ pytestmark = [needs_chromium, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def chat(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, psutil.Process]]:
+def chat(module_folder: NewFolder) -> Iterator[tuple[str, psutil.Process]]:
     """The chat's address, and its process, whose children are the cluster's."""
-    folder = tmp_path_factory.mktemp("chat")
+    folder = module_folder("chat")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

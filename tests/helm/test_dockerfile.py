@@ -23,6 +23,7 @@ import pytest
 from shoal_chart import locking
 from shoal_chart.chart import render
 from shoal_chart.pods import template_of, workloads
+from tests.folders import NewFolder
 from tests.helm.dockerfile import HELM, Stage, read_stages, sources_of, variables, whole
 from tests.helm.lock_file import read_lock
 
@@ -180,9 +181,9 @@ def test_the_context_is_just_what_is_copied(stages: dict[str, Stage], context: l
 
 
 @pytest.fixture(scope="module")
-def wheel(stages: dict[str, Stage], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def wheel(stages: dict[str, Stage], module_folder: NewFolder) -> Path:
     """Built as in the stage `build`, from its sources only; unpacked."""
-    folder = tmp_path_factory.mktemp("image")
+    folder = module_folder("image")
     for source in sources_of(stages["build"]):
         if (ROOT / source).is_dir():
             shutil.copytree(ROOT / source, folder / source, ignore=shutil.ignore_patterns("__pycache__"))

@@ -19,6 +19,7 @@ import shoal
 from shoal_chart.chart import CHART, read_values, render
 from shoal_chart.running import RenderedCluster
 from shoal_contract.version import version
+from tests.folders import NewFolder
 from tests.helm.dockerfile import HELM
 from tests.helm.image_root import ImageRoot, Target, fetch_wheels, possible
 from tests.helm.lock_file import read_lock
@@ -54,9 +55,9 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def image(tmp_path_factory: pytest.TempPathFactory) -> ImageRoot:
+def image(module_folder: NewFolder) -> ImageRoot:
     fetch_wheels("requirements-build.txt", "requirements.txt")
-    made = ImageRoot(tmp_path_factory.mktemp("image"))
+    made = ImageRoot(module_folder("image"))
     made.make("shoal")
     return made
 
@@ -135,11 +136,11 @@ def test_a_module_in_the_folder_where_it_starts_is_not_taken(image: ImageRoot, t
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def cluster(image: ImageRoot, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RenderedCluster]:
+async def cluster(image: ImageRoot, module_folder: NewFolder) -> AsyncIterator[RenderedCluster]:
     """The laptop's example, every program of ours from the image. Folders on the way to the volumes are closed to its
     user, as on a machine of Kubernetes."""
     manifests = render(read_values([CHART / "examples" / "laptop.yaml"]))
-    folder = tmp_path_factory.mktemp("pods")
+    folder = module_folder("pods")
     async with RenderedCluster(manifests, folder, image=Target(image, "shoal")) as running:
         yield running
     assert running.killed == []

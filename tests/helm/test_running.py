@@ -29,6 +29,7 @@ from shoal_chart.running import RenderedCluster
 from shoal_coordination.options import Tls
 from shoal_local.etcd import LocalEtcd, ServerTls, etcd_in_wheel
 from tests.coordination.certificates import issue
+from tests.folders import NewFolder
 
 DATA = Path(__file__).parents[1] / "data"
 RUNNER = Path(__file__).parents[2] / "helm" / "tools" / "run_rendered.py"
@@ -75,9 +76,9 @@ def values() -> dict[str, Any]:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster(values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[RenderedCluster]:
+async def cluster(values: dict[str, Any], module_folder: NewFolder) -> AsyncIterator[RenderedCluster]:
     manifests = render(values)
-    async with RenderedCluster(manifests, tmp_path_factory.mktemp("chart")) as cluster:
+    async with RenderedCluster(manifests, module_folder("chart")) as cluster:
         yield cluster
 
 
@@ -162,11 +163,11 @@ class LeftBehind:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def left_behind(values: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> LeftBehind:
+async def left_behind(values: dict[str, Any], module_folder: NewFolder) -> LeftBehind:
     """A cluster that got messages and was stopped, as at a drain of its machines."""
     census = {"enabled": True, "resources": {"requests": {"cpu": "2", "memory": "2Gi"}, "limits": {"memory": "4Gi"}}}
     changed = merged(values, {"slices": {"count": 2}, "admin": {"enabled": False}, "census": census})
-    manifests, folder = render(changed), tmp_path_factory.mktemp("stopped")
+    manifests, folder = render(changed), module_folder("stopped")
     async with RenderedCluster(manifests, folder) as cluster, connect(cluster) as broker:
         await broker.declare("inbox")
         await broker.bind("inbox", KEYS)
@@ -216,8 +217,8 @@ async def test_a_census_of_nothing_yet_is_no_failure(values: dict[str, Any], tmp
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("certificates")
+def certificates(module_folder: NewFolder) -> Path:
+    folder = module_folder("certificates")
     issue(folder, "server")
     issue(folder, "client")
     return folder

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.folders import NewFolder
+
 
 @pytest.fixture(scope="session")
-def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def data(session_folder: NewFolder) -> Path:
     """Where runs keep their populations."""
-    return tmp_path_factory.mktemp("loadtest")
+    return session_folder("loadtest")

@@ -13,6 +13,7 @@ import pytest_asyncio
 
 import shoal
 from shoal_local.cluster import LocalCluster
+from tests.folders import NewFolder
 from tests.local.said import WAIT_S, Said
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
@@ -48,8 +49,8 @@ class Running:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def running(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Running]:
-    folder: Path = tmp_path_factory.mktemp("killed") / "data"
+async def running(module_folder: NewFolder) -> AsyncIterator[Running]:
+    folder: Path = module_folder("killed") / "data"
     said = Said()
     async with (
         LocalCluster(folder, slices=2, admin="127.0.0.1:0", on_line=said) as cluster,

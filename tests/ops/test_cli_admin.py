@@ -19,6 +19,7 @@ from shoal_local.cluster import LocalCluster
 from shoal_ops import exits
 from shoal_ops.commands.top import COLUMNS, RATES
 from shoal_ops.commands.verbs import DELAYED
+from tests.folders import NewFolder
 
 from .command_line import shoal, shoal_json
 
@@ -27,9 +28,9 @@ QUEUES = [f"inbox-{number}" for number in range(6)]
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalCluster]:
+async def cluster(module_folder: NewFolder) -> AsyncIterator[LocalCluster]:
     """Six queues bound to three rooms; one message in one of them."""
-    async with LocalCluster(tmp_path_factory.mktemp("cli") / "data", slices=2) as cluster:
+    async with LocalCluster(module_folder("cli") / "data", slices=2) as cluster:
         async with client.connect(cluster.redirector) as broker:
             await broker.declare([*QUEUES, "empty"])
             for queue in QUEUES:

@@ -30,6 +30,7 @@ from shoal_pipeline.census.compute import take_census
 from shoal_pipeline.census.outcome import Census
 from shoal_pipeline.census.report import report_page
 from shoal_pipeline.census.requests import read_rows
+from tests.folders import NewFolder
 
 from .archives import SliceArchive, binds, declares, drops, publishes, unbinds
 from .real_events import (
@@ -67,9 +68,9 @@ def size_classes(members: dict[bytes, set[bytes]]) -> dict[tuple[int, int], int]
 
 
 @pytest.fixture(scope="module")
-def years(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> tuple[Census, Count]:
+def years(spark: SparkSession, module_folder: NewFolder) -> tuple[Census, Count]:
     """Eight years of real memberships, a quarter an interval, in two slices' archives."""
-    root = tmp_path_factory.mktemp("years")
+    root = module_folder("years")
     events = list(churn_events())
     write_archive(root, events)
     census = census_of(spark, root, QUARTER_MS)
@@ -140,8 +141,8 @@ async def _life(folder: Path, archive: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def life(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("life")
+def life(module_folder: NewFolder) -> Path:
+    folder = module_folder("life")
     asyncio.run(asyncio.wait_for(_life(folder / "cluster", folder / "archive"), 150))
     return folder
 

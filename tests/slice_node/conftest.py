@@ -10,11 +10,12 @@ import pytest
 
 from shoal_coordination.client import EtcdClient
 from shoal_local.etcd import LocalEtcd
+from tests.folders import NewFolder
 
 
 @pytest.fixture
-async def client(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[EtcdClient]:
-    folder: Path = tmp_path_factory.mktemp("etcd")
+async def client(test_folder: NewFolder) -> AsyncIterator[EtcdClient]:
+    folder: Path = test_folder("etcd")
     etcd = LocalEtcd(folder / "etcd")
     await etcd.start()
     async with EtcdClient(etcd.options()) as client:

@@ -10,6 +10,7 @@ import pytest_asyncio
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from tests.folders import NewFolder
 
 from .brokers import connected, running
 from .core_driver import bind, declare, publish, unbind
@@ -22,8 +23,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stub(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SliceServiceAsyncStub]:
-    folder = tmp_path_factory.mktemp("node")
+async def stub(module_folder: NewFolder) -> AsyncIterator[SliceServiceAsyncStub]:
+    folder = module_folder("node")
     async with running(folder) as broker, connected(broker, folder) as channel:
         yield SliceServiceStub(channel)
 

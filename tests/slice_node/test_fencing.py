@@ -21,6 +21,7 @@ from shoal_slice_node.core.apply.records import Kind
 from shoal_slice_node.storage.files import DiskFiles
 from shoal_slice_node.storage.journal_reader import list_segments
 from shoal_slice_node.storage.journal_segment import SegmentScan
+from tests.folders import NewFolder
 
 from .cluster_nodes import LEASE_S, Clusters, clusters
 from .core_driver import publish
@@ -33,8 +34,8 @@ PUBLISHERS = 4
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster_maker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clusters]:
-    async with clusters(tmp_path_factory.mktemp("etcd")) as found:
+async def cluster_maker(module_folder: NewFolder) -> AsyncIterator[Clusters]:
+    async with clusters(module_folder("etcd")) as found:
         yield found
 
 

@@ -18,6 +18,7 @@ from shoal_contract.wire.bulk_pb2_grpc import BulkServiceStub
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters.slice_service import SliceService
+from tests.folders import NewFolder
 
 from .brokers import running, served
 from .bulk_client import chunk, imports
@@ -35,9 +36,9 @@ ATTEMPTS_MAX = 1_000
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def broker_and_channel(
-    tmp_path_factory: pytest.TempPathFactory,
+    module_folder: NewFolder,
 ) -> AsyncIterator[tuple[Broker, grpc.aio.Channel]]:
-    folder = tmp_path_factory.mktemp("node")
+    folder = module_folder("node")
     async with (
         running(folder) as broker,
         served(broker, folder) as address,

@@ -34,6 +34,7 @@ from shoal_slice_node.core.limits import (
     PULL_MESSAGES_MAX,
     QUEUES_PER_ATTACH_MAX,
 )
+from tests.folders import NewFolder
 
 from .bulk_client import RUN, chunk, imports
 from .core_driver import bind, declare, drop, publish, purge, unbind
@@ -108,8 +109,8 @@ class Slice:
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WatchedBroker]:
-    watched = WatchedBroker(tmp_path_factory.mktemp("slice"))
+def watched(module_folder: NewFolder) -> Iterator[WatchedBroker]:
+    watched = WatchedBroker(module_folder("slice"))
     watched.start()
     try:
         asyncio.run(populate(watched))

@@ -19,6 +19,7 @@ from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_runtime import aborting
 from shoal_slice_node.adapters import unary
+from tests.folders import NewFolder
 
 from .brokers import running, served
 from .core_driver import bind, declare, publish
@@ -34,8 +35,8 @@ NO_MESSAGE = b"\x0a\xff\xff"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def channel(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[grpc.aio.Channel]:
-    folder = tmp_path_factory.mktemp("node")
+async def channel(module_folder: NewFolder) -> AsyncIterator[grpc.aio.Channel]:
+    folder = module_folder("node")
     async with (
         running(folder) as broker,
         served(broker, folder) as address,

@@ -20,6 +20,7 @@ from shoal_coordination.keys import ClusterKeys
 from shoal_coordination.nodes import register_node
 from shoal_coordination.records import NodeRecord, SliceRecord, decode_record, encode_record
 from shoal_slice_node.storage.offline import check_path
+from tests.folders import NewFolder
 
 from .cluster_nodes import Clusters, clusters
 from .fencing_steps import serves
@@ -31,8 +32,8 @@ GROWTH_BYTES_MAX = 16 << 20
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster_maker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Clusters]:
-    async with clusters(tmp_path_factory.mktemp("etcd")) as found:
+async def cluster_maker(module_folder: NewFolder) -> AsyncIterator[Clusters]:
+    async with clusters(module_folder("etcd")) as found:
         yield found
 
 

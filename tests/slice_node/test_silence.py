@@ -13,6 +13,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters.broker import Broker
+from tests.folders import NewFolder
 
 from .brokers import running, served
 from .core_driver import bind, declare
@@ -31,15 +32,15 @@ WAIT_S = 60
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def broker(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Broker]:
-    async with running(tmp_path_factory.mktemp("node")) as broker:
+async def broker(module_folder: NewFolder) -> AsyncIterator[Broker]:
+    async with running(module_folder("node")) as broker:
         yield broker
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def stub(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[SliceServiceAsyncStub]:
+async def stub(broker: Broker, module_folder: NewFolder) -> AsyncIterator[SliceServiceAsyncStub]:
     async with (
-        served(broker, tmp_path_factory.mktemp("served")) as address,
+        served(broker, module_folder("served")) as address,
         grpc.aio.insecure_channel(address, options=NARROW) as channel,
     ):
         yield SliceServiceStub(channel)

@@ -13,6 +13,7 @@ import pytest_asyncio
 
 import shoal
 from shoal_local.cluster import LocalCluster
+from tests.folders import NewFolder
 from tests.local.node_http import node_http
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -20,8 +21,8 @@ WAIT_S = 60
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[LocalCluster]:
-    folder: Path = tmp_path_factory.mktemp("admin") / "data"
+async def cluster(module_folder: NewFolder) -> AsyncIterator[LocalCluster]:
+    folder: Path = module_folder("admin") / "data"
     async with LocalCluster(folder, slices=2) as cluster:
         yield cluster
 

@@ -18,6 +18,8 @@ import pytest
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 
+from tests.folders import NewFolder
+
 WAIT_S = 90
 CHROMIUM = shutil.which("chromium")
 DRIVER = shutil.which("chromedriver")
@@ -36,8 +38,8 @@ class Running:
 
 
 @pytest.fixture(scope="package")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    folder = tmp_path_factory.mktemp("http")
+def running(package_folder: NewFolder) -> Iterator[Running]:
+    folder = package_folder("http")
     arguments = ["up", "--slices", "2", "--data", str(folder / "data"), "--admin", "127.0.0.1:0"]
     arguments += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     with started(arguments, folder / "up.log") as log:
@@ -52,10 +54,10 @@ def http(running: Running) -> Iterator[httpx.Client]:
 
 
 @pytest.fixture(scope="module")
-def chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[webdriver.Chrome]:
+def chromium(module_folder: NewFolder) -> Iterator[webdriver.Chrome]:
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM or ""
-    profile = tmp_path_factory.mktemp("profile")
+    profile = module_folder("profile")
     for argument in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-background-networking"):
         options.add_argument(argument)
     options.add_argument("--disable-dev-shm-usage")
