@@ -83,9 +83,10 @@ def test_the_fixtures_give_what_they_say(tmp_path: Path, mode: str) -> None:
     (tmp_path / "conftest.py").write_text('pytest_plugins = ["shoal.testing.fixtures"]\n', encoding="utf-8")
     (tmp_path / "test_it.py").write_text(FIXTURES, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-c", "/dev/null", "--rootdir", str(tmp_path), str(tmp_path)]
-    command += ["-o", f"asyncio_mode={mode}", "-p", "no:cacheprovider"]
+    command += ["-o", f"asyncio_mode={mode}", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'data'}"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=WAIT_S)
     assert done.returncode == 0 and "4 passed" in done.stdout, done.stdout + done.stderr
+    assert not list((tmp_path / "data").iterdir()), "0.3 GB of each run stayed"
 
 
 def test_a_local_cluster_that_cannot_start_says_why(tmp_path: Path) -> None:

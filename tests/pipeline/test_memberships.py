@@ -142,7 +142,7 @@ def tables_of(engine: Engine) -> tuple[set[bytes], set[tuple[bytes, bytes]]]:
     members = {
         (names[queue_id], full_name[2:])
         for full_name, row in tables.key.scan()
-        for queue_id in tables.binding.members(decode_key(row).id)
+        for queue_id in tables.binding.members(decode_key(row).id)[0]
     }
     return set(names.values()), members
 

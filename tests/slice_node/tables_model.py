@@ -75,7 +75,7 @@ class TablesDriver:
             rows.delete(longest)
         for name in GROUP_TABLES:
             groups: Groups = getattr(self.tables, name)
-            assert groups.count(b"nobody's") == 0 and groups.members(b"nobody's") == []
+            assert groups.count(b"nobody's") == 0 and groups.members(b"nobody's") == ([], b"")
 
     def _row(self) -> None:
         name = self.random.choice(self.row_tables)
@@ -149,7 +149,14 @@ class TablesDriver:
         after = self.random.choice((b"", self.random.choice(MEMBERS)))
         limit = self.random.choice((1, 2, 5, 1000))
         want = sorted(member for member in self.model.groups[name].get(group, ()) if member > after)
-        assert groups.members(group, after, limit) == want[:limit]
+        found, to = groups.members(group, after, limit)
+        while to and len(found) < limit:
+            assert not found or found[-1] <= to
+            page, to = groups.members(group, to, limit - len(found))
+            found += page
+        assert found == want[:limit] and (to or len(want) <= limit)
+        member = self.random.choice(MEMBERS)
+        assert groups.has(group, member) == (member in self.model.groups[name].get(group, ()))
 
     def _read_log(self) -> None:
         key_id = self.random.choice(KEYS)

@@ -119,7 +119,7 @@ class Life:
     def _check_members(self, key: bytes) -> None:
         state, tables = self.core.state, self.core.tables
         row = tables.key.get(state.full_name(key))
-        ids = [] if row is None else tables.binding.members(row[ID])
+        ids = [] if row is None else tables.binding.members(row[ID])[0]
         rows = [tables.queue.get(queue_id) for queue_id in ids]
         found: list[bytes] = []
         after = b""

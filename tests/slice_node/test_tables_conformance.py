@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,11 +15,28 @@ from shoal_slice_node.core.tables.delta_piece import OVERHEAD_BYTES
 from shoal_slice_node.core.tables.delta_rows import DeltaRows
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.tables.tables import LOCAL_TABLES, ROW_TABLES
+from tests.fuzz.small_limits import patched
 
 from .memory_base import MemoryBase
 from .tables_model import TablesDriver
 
 SEEDS = range(6)
+SMALL_LIMITS = {
+    "GONE_RUN_MIN": 2,
+    "GONE_RUNS_MAX": 3,
+    "SORTED_ANEW_MAX": 2,
+    "RECENT_KEYS_MAX": 3,
+    "RUN_KEYS_MAX": 6,
+    "DEAD_KEYS_MIN": 2,
+    "PAGE_MEMBERS_MIN": 3,
+}
+
+
+@pytest.fixture(autouse=True, params=[{}, SMALL_LIMITS], ids=["limits", "small limits"])
+def limits(request: pytest.FixtureRequest) -> Iterator[None]:
+    """What costs nothing on 40 members has its own ways on 4,000."""
+    with patched(request.param):
+        yield
 
 
 @pytest.mark.parametrize("seed", SEEDS)

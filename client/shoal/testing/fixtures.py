@@ -8,11 +8,12 @@
 | `shoal_local_broker` | a connection to `shoal_local_cluster`, new for each test |
 
 The real cluster keeps its queues from one test to the next: name them differently, or drop them. Under pytest-xdist
-each worker starts one. Not here: what the fixtures give.
+each worker starts one. Its data, 0.3 GB, is removed at the end, unless a test failed. Not here: what the fixtures give.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -44,10 +45,15 @@ async def shoal_broker(shoal_cluster: FakeCluster) -> AsyncIterator[Broker]:
 
 
 @pytest.fixture(scope="session")
-def shoal_local_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+def shoal_local_cluster(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LocalCluster]:
     """Yields a real cluster of three slices, for all tests. Raises ModuleNotFoundError where it cannot run."""
-    with LocalCluster(tmp_path_factory.mktemp("shoal") / "data") as cluster:
+    folder = tmp_path_factory.mktemp("shoal")
+    with LocalCluster(folder / "data") as cluster:
         yield cluster
+    if not request.session.testsfailed:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest_asyncio.fixture

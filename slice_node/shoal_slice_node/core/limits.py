@@ -830,8 +830,15 @@ GONE_RUN_MIN: Final = 64
 GONE_RUNS_MAX: Final = 256
 """Such runs that are remembered for a table: 40 KB."""
 
+SORTED_ANEW_MAX: Final = 256
+"""Keys of one prefix, or ops on one group, that a delta sorts anew for each scan; more are kept in order."""
+
 RECENT_KEYS_MAX: Final = 4_096
 """Keys noted in a delta's order and not sorted yet: sorting them takes about 1 ms."""
+
+DEAD_KEYS_MIN: Final = 256
+"""Vanished keys that follow each other in a delta's order until a look-up that passed them takes them out: 20 us, and
+up to 0.2 ms to take them out."""
 
 PAGE_MEMBERS_MIN: Final = 256
 """Members asked of the base at once, at least: a small page over many removed members takes one look-up, not many."""

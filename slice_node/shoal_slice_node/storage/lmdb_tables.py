@@ -110,7 +110,10 @@ class LmdbGroups:
         """Returns the number of members in all groups: LMDB counts each duplicate as an entry."""
         return int(self._transaction.stat(self._database)["entries"])
 
-    def members(self, group: bytes, after: bytes = b"", limit: int = 1000) -> list[bytes]:
+    def has(self, group: bytes, member: bytes) -> bool:
+        return bool(self._cursor.set_key_dup(group, member))
+
+    def page(self, group: bytes, after: bytes, limit: int) -> list[bytes]:
         cursor = self._cursor
         if after:
             above = int.from_bytes(after, "big") + 1

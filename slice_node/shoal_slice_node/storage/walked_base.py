@@ -76,7 +76,8 @@ class _WalkedGroups:
         self._groups = groups
         self.count = groups.count
         self.entries = groups.entries
-        self.members = groups.members
+        self.has = groups.has
+        self.page = groups.page
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
         return self._walked.count(self._groups.scan())

@@ -5,10 +5,9 @@ from __future__ import annotations
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.detail_row import decode_detail, detail_key
-from shoal_slice_node.core.rows.ids import id_before
 from shoal_slice_node.core.rows.key_row import KeyRow
 from shoal_slice_node.core.rows.log_row import LogRow, decode_log
-from shoal_slice_node.core.tables.tables import Groups, Tables
+from shoal_slice_node.core.tables.tables import Tables
 
 _NONE_DONE = Ranges()
 
@@ -37,10 +36,6 @@ def bound_key(tables: Tables, key_id: bytes) -> tuple[bytes, bytes]:
     found = key_by_id(tables, key_id)
     assert found is not None, f"something is bound to key {key_id.hex()}, which is not there"
     return found
-
-
-def is_member(groups: Groups, key_id: bytes, queue_id: bytes) -> bool:
-    return groups.members(key_id, id_before(queue_id), 1) == [queue_id]
 
 
 def done_of(tables: Tables, queue: Queue, key_id: bytes) -> Ranges:

@@ -246,7 +246,7 @@ class Trimmer:
         """Reads some members. Returns the scan, None if it is over, and about how many rows this read, at least 1."""
         tables = self._state.tables
         table, read = (tables.ended, cursor_of_ended) if scan.ended else (tables.binding, cursor_of_live)
-        members = table.members(key_id, scan.after, members_max)
+        members, to = table.members(key_id, scan.after, members_max)
         for queue_id in members:
             cursor = read(tables, queue_id, key_id, scan.low)
             if cursor is None and scan.ended:
@@ -257,14 +257,14 @@ class Trimmer:
             elif cursor < scan.lowest:
                 scan.lowest, scan.holder, scan.holder_ended = cursor, queue_id, scan.ended
         scan.members += len(members)
-        if len(members) == members_max:
-            scan.after = members[-1]
-        elif not scan.ended:
+        if to:
+            scan.after = to
+            return scan, members_max + 1
+        if not scan.ended:
             scan.ended, scan.after = True, b""
-        else:
-            self._finish(key_id, scan, trims)
-            return None, len(members) + 1
-        return scan, len(members) + 1
+            return scan, len(members) + 1
+        self._finish(key_id, scan, trims)
+        return None, len(members) + 1
 
     def _finish(self, key_id: bytes, scan: CursorScan, trims: list[Trim]) -> None:
         self._lowest.pop(key_id, None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import chain
 
-from shoal_slice_node.core.apply.lookups import is_member, key_by_id
+from shoal_slice_node.core.apply.lookups import key_by_id
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.invariants.problem import Problem
 from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
@@ -91,7 +91,7 @@ def _check_queue(tables: Tables, queue: Queue, totals: _Totals) -> Iterator[Prob
 
 def _check_binding(tables: Tables, queue: Queue, key_id: bytes, start: int, cursor: int) -> Iterator[Problem]:
     shown = f"{queue.id.hex()} key {key_id.hex()}"
-    if not is_member(tables.binding, key_id, queue.id):
+    if not tables.binding.has(key_id, queue.id):
         yield Problem("queue", shown, "the key does not know of this binding")
     key = _key(tables, key_id)
     if key is None:
@@ -120,7 +120,7 @@ def _check_detail(tables: Tables, queue: Queue, key_id: bytes, detail: Detail) -
     if key is None:
         yield Problem("detail", shown, "of a key that is not there")
         return
-    if live == detail.ended or is_member(tables.ended, key_id, queue.id) != detail.ended:
+    if live == detail.ended or tables.ended.has(key_id, queue.id) != detail.ended:
         yield Problem("detail", shown, f"ended is {detail.ended}, the binding's live is {live}")
     if live and (bucket.starts[key_id], bucket.cursor(key_id)) != (detail.start, detail.cursor):
         yield Problem("detail", shown, "start and cursor are not the bucket's")

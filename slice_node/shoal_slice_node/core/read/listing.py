@@ -157,14 +157,14 @@ def list_members(state: State, key: bytes, after: bytes, limit: int) -> Page[byt
     while len(found) < limit:
         row = state.tables.key.get(full_name)
         count = min(LIST_MEMBERS_PER_STEP_MAX, limit - len(found))
-        members = [] if row is None else state.tables.binding.members(row[ID], after, count + 1)
-        for queue_id in members[:count]:
+        members, to = ([], b"") if row is None else state.tables.binding.members(row[ID], after, count)
+        for queue_id in members:
             queue_row = state.tables.queue.get(queue_id)
             if queue_row is not None:  # Else it was dropped, and is not reclaimed yet.
                 found.append(name_of(queue_row))
-        if len(members) <= count:
+        if not to:
             return found, b""
-        after = members[count - 1]
+        after = to
         yield
     return found, after
 

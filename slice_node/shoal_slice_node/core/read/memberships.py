@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import bulk_pb2 as wire
 from shoal_contract.wire.slice_pb2 import Imports
-from shoal_slice_node.core.apply.lookups import is_member
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
 from shoal_slice_node.core.rows.ids import ID_BYTES
@@ -104,6 +103,6 @@ class Verifier:
         for key in keys:
             key_row = tables.key.get(partition_of(key, partitions).to_bytes(2, "big") + key)
             key_id = b"" if key_row is None else key_row[ID]
-            if key_id not in queue.bucket(key_id).starts or not is_member(tables.binding, key_id, queue_id):
+            if key_id not in queue.bucket(key_id).starts or not tables.binding.has(key_id, queue_id):
                 lacking.append(key)
         return lacking

@@ -15,10 +15,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from itertools import islice
 from typing import Protocol, TypeAlias
 
-from shoal_slice_node.core.limits import PAGE_MEMBERS_MIN
+from shoal_slice_node.core.limits import GONE_RUN_MIN, PAGE_MEMBERS_MIN, RECENT_KEYS_MAX, SORTED_ANEW_MAX
 from shoal_slice_node.core.tables.delta_piece import ID_BYTES, OVERHEAD_BYTES, Piece
+from shoal_slice_node.core.tables.gone import Gone
+from shoal_slice_node.core.tables.key_order import KeyOrder
 
 
 class BaseGroups(Protocol):
@@ -28,7 +31,11 @@ class BaseGroups(Protocol):
 
     def entries(self) -> int: ...
 
-    def members(self, group: bytes, after: bytes = b"", limit: int = 1000) -> list[bytes]: ...
+    def has(self, group: bytes, member: bytes) -> bool: ...
+
+    def page(self, group: bytes, after: bytes, limit: int) -> list[bytes]:
+        """Returns up to `limit` members above `after`, ascending."""
+        ...
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]: ...
 
@@ -36,13 +43,30 @@ class BaseGroups(Protocol):
 class _Ops:
     """Holds two ops or more on one group."""
 
-    __slots__ = ("net", "ordered", "present")
+    __slots__ = ("net", "order", "present")
 
     def __init__(self, first: bytes) -> None:
         came = len(first) == ID_BYTES
         self.present: dict[bytes, bool] = {first[:ID_BYTES]: came}  # member -> came (True) or went
         self.net = 1 if came else -1  # came less went
-        self.ordered: list[bytes] | None = None  # members that came, ascending; None after a change
+        self.order: KeyOrder | None = None  # of the members that came, if there are many
+
+    def __len__(self) -> int:
+        return len(self.present)
+
+    def __contains__(self, member: object) -> bool:
+        """Returns whether the member came."""
+        return self.present.get(member, False)  # type: ignore[call-overload,no-any-return]
+
+    def came(self, after: bytes, last: bytes | None, limit: int) -> list[bytes]:
+        """Returns up to `limit` members that came in (after, last], ascending."""
+        if len(self.present) <= SORTED_ANEW_MAX:
+            found = sorted(member for member, came in self.present.items() if came and member > after)
+        else:
+            if self.order is None:
+                self.order = KeyOrder(member for member, came in self.present.items() if came)
+            found = list(islice(self.order.between(after + b"\0", b"", self), limit))
+        return found[: limit if last is None else bisect_right(found, last, 0, min(limit, len(found)))]
 
 
 _Entry: TypeAlias = bytes | _Ops
@@ -61,8 +85,12 @@ class DeltaGroups:
         self._went = 0
         self._frozen_net = 0
         self._undone: list[bytes] = []
+        self._gone = Gone()
+        """Of group and member, where a page found none."""
 
     def add(self, group: bytes, member: bytes) -> None:
+        if self._gone:
+            self._gone.came(group + member)
         active = self._active
         entry = active.get(group)
         if entry is None:
@@ -98,10 +126,13 @@ class DeltaGroups:
     def _note(self, group: bytes, ops: _Ops, member: bytes, came: bool) -> bool:
         """Notes one more op on a group with ops. Returns True if it undid one."""
         ops.net += 1 if came else -1
-        ops.ordered = None
         before = ops.present.pop(member, None)
         if before is None:
             ops.present[member] = came
+            if ops.order is None and len(ops.present) > RECENT_KEYS_MAX:
+                ops.order = KeyOrder(member for member, came in ops.present.items() if came)
+            elif came and ops.order is not None:
+                ops.order.note(member, ops)
             if came:
                 self._came += 1
             else:
@@ -122,24 +153,44 @@ class DeltaGroups:
     def entries(self) -> int:
         return self._base.entries() + self._frozen_net + self._came - self._went
 
-    def members(self, group: bytes, after: bytes = b"", limit: int = 1000) -> list[bytes]:
+    def has(self, group: bytes, member: bytes) -> bool:
+        for layer in (self._active, self._frozen):
+            entry = layer.get(group)
+            if isinstance(entry, bytes):
+                if entry[:ID_BYTES] == member:
+                    return len(entry) == ID_BYTES
+            elif entry is not None and (came := entry.present.get(member)) is not None:
+                return came
+        return self._base.has(group, member)
+
+    def members(self, group: bytes, after: bytes = b"", limit: int = 1000) -> tuple[list[bytes], bytes]:
         active, frozen = self._active.get(group), self._frozen.get(group)
         if active is None and frozen is None:
-            return self._base.members(group, after, limit)
-        found: list[bytes] = []
+            page = self._base.page(group, after, limit + 1)
+            return page[:limit], page[limit - 1] if len(page) > limit else b""
         page_members = max(limit, PAGE_MEMBERS_MIN)
-        while len(found) < limit:
-            page = self._base.members(group, after, page_members)
-            last = page[-1] if len(page) == page_members else None  # what lies above it waits for the next page
-            page = _overlay(frozen, page, after, last, page_members)
-            if len(page) > page_members:
-                del page[page_members:]
-                last = page[-1]
-            found += _overlay(active, page, after, last, limit)
-            if last is None:
-                break
-            after = last
-        return found[:limit]
+        start = self._past(group, after)
+        page = self._base.page(group, start, page_members)
+        last = page[-1] if len(page) == page_members else None  # What lies above it waits for the next page.
+        page = _overlay(frozen, page, start, last, page_members)
+        if len(page) > page_members:
+            del page[page_members:]
+            last = page[-1]
+        found = _overlay(active, page, start, last, limit)
+        if len(found) > limit:
+            del found[limit:]
+            last = found[-1]
+        elif not found and (last is not None or len(page) >= GONE_RUN_MIN):
+            self._gone.note(group + after + b"\0", group + (last or page[-1]) + b"\0")
+        return found, last or b""
+
+    def _past(self, group: bytes, after: bytes) -> bytes:
+        """Returns `after`, or how far above it the group is known to have no member."""
+        past = self._gone.past(group + after + b"\0")
+        member = past[ID_BYTES : 2 * ID_BYTES]
+        if len(past) != 2 * ID_BYTES:
+            return after if len(past) < 2 * ID_BYTES else member
+        return max(after, (int.from_bytes(member, "big") - 1).to_bytes(ID_BYTES, "big"))  # It came.
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
         touched = iter(sorted({**self._frozen, **self._active}))
@@ -158,11 +209,12 @@ class DeltaGroups:
             group = next(touched, None)
 
     def _pairs(self, group: bytes) -> Iterator[tuple[bytes, bytes]]:
-        after = b""
-        while page := self.members(group, after):
+        after, is_first = b"", True
+        while after or is_first:
+            page, after = self.members(group, after)
+            is_first = False
             for member in page:
                 yield group, member
-            after = page[-1]
 
     @property
     def rows(self) -> int:
@@ -211,7 +263,6 @@ class DeltaGroups:
             else:
                 member, came = entry.present.popitem()
                 entry.net -= 1 if came else -1
-                entry.ordered = None
                 if entry.present:
                     frozen[group] = entry
             self._frozen_net -= 1 if came else -1
@@ -235,6 +286,7 @@ class DeltaGroups:
         returns False."""
         self._garbage, self._frozen = self._frozen, {}
         self._frozen_net = 0
+        self._gone = Gone()  # The base may have new members now.
 
     def free(self, rows_max: int) -> bool:
         """Frees about rows_max ops of what was dropped; False when nothing is left."""
@@ -244,7 +296,7 @@ class DeltaGroups:
             group, entry = garbage.popitem()
             left -= 1
             if isinstance(entry, _Ops):
-                entry.ordered = None
+                entry.order = None
                 take = min(left, len(entry.present))
                 for _ in range(take):
                     entry.present.popitem()
@@ -279,11 +331,7 @@ def _overlay(entry: _Entry | None, page: list[bytes], after: bytes, last: bytes 
             return [below for below in page if below != member]
         return sorted((*page, member)) if after < member and (last is None or member <= last) else page
     present = entry.present
-    if entry.ordered is None:
-        entry.ordered = sorted(member for member, came in present.items() if came)
-    begin = bisect_right(entry.ordered, after)
-    end = len(entry.ordered) if last is None else bisect_right(entry.ordered, last)
     kept = [below for below in page if below not in present]
-    kept += entry.ordered[begin : min(end, begin + limit + 1)]
+    kept += entry.came(after, last, limit + 1)
     kept.sort()
     return kept

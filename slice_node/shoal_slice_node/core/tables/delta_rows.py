@@ -13,7 +13,7 @@ from collections.abc import Container, Iterator
 from itertools import chain, islice
 from typing import Protocol
 
-from shoal_slice_node.core.limits import GONE_RUN_MIN, PIECE_BYTES_MAX, ROW_KEY_BYTES_MAX
+from shoal_slice_node.core.limits import GONE_RUN_MIN, PIECE_BYTES_MAX, ROW_KEY_BYTES_MAX, SORTED_ANEW_MAX
 from shoal_slice_node.core.tables.delta_piece import OVERHEAD_BYTES, Piece, rows_piece
 from shoal_slice_node.core.tables.gone import Gone
 from shoal_slice_node.core.tables.key_order import KeyOrder
@@ -42,10 +42,6 @@ class BaseRows(Protocol):
     def entries(self) -> int: ...
 
 
-_FEW = 256
-"""The most keys of one prefix that are sorted anew for each scan; more keys are kept in order."""
-
-
 class _Many:
     """Keeps the keys of one prefix in order as they come and go."""
 
@@ -58,9 +54,7 @@ class _Many:
     def add(self, key: bytes) -> None:
         if key not in self.keys:
             self.keys[key] = None
-            self.order.note(key)
-            if len(self.order) > 2 * len(self.keys) + 4096:  # Mostly keys that came and went.
-                self.order = KeyOrder(self.keys)
+            self.order.note(key, self.keys)
 
 
 class _Layer:
@@ -208,12 +202,10 @@ class DeltaRows:
                 keys.add(key)
             else:
                 keys[key] = None
-                if len(keys) > _FEW:
+                if len(keys) > SORTED_ANEW_MAX:
                     layer.index[prefix] = _Many(keys)
         elif layer.order is not None:
-            layer.order.note(key)
-            if len(layer.order) > 2 * len(layer) + 4096:  # Mostly keys that came and went.
-                layer.order = KeyOrder(_both(layer)) if self._ordered else None
+            layer.order.note(key, layer)
 
     def scan(self, prefix: bytes = b"", start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         gone = self._gone

@@ -94,10 +94,18 @@ class MemoryGroups:
     def entries(self) -> int:
         return sum(map(len, self._groups.values()))
 
-    def members(self, group: bytes, after: bytes = b"", limit: int = 1000) -> list[bytes]:
+    def has(self, group: bytes, member: bytes) -> bool:
+        return member in self._groups.get(group, ())
+
+    def members(self, group: bytes, after: bytes = b"", limit: int = 1000) -> tuple[list[bytes], bytes]:
         ordered = sorted(self._groups.get(group, ()))
         begin = bisect_right(ordered, after)
-        return ordered[begin : begin + limit]
+        page = ordered[begin : begin + limit]
+        return page, page[-1] if begin + limit < len(ordered) else b""
+
+    def page(self, group: bytes, after: bytes, limit: int) -> list[bytes]:
+        """See delta_groups.BaseGroups."""
+        return self.members(group, after, limit)[0]
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
         for group in sorted(self._groups):

@@ -63,8 +63,13 @@ class Groups(Protocol):
     def entries(self) -> int:
         """Returns the number of members of all groups: exact, O(1)."""
 
-    def members(self, group: bytes, after: bytes = b"", limit: int = 1000) -> list[bytes]:
-        """Returns up to `limit` members above `after`, ascending."""
+    def has(self, group: bytes, member: bytes) -> bool:
+        """Returns whether the group has the member."""
+
+    def members(self, group: bytes, after: bytes = b"", limit: int = 1000) -> tuple[list[bytes], bytes]:
+        """Returns up to `limit` members above `after`, ascending, and up to where it looked: b"" to the end, else the
+        next page begins after it. It looks at PAGE_MEMBERS_MIN or `limit` members of a checkpoint at most: where
+        many were removed since, a page that is not the last may have few members, or none."""
 
     def scan(self) -> Iterator[tuple[bytes, bytes]]:
         """Yields every (group, member), ascending."""

@@ -152,18 +152,18 @@ class WatchedKey:
         """Looks up some of the members. Call it again until `loaded`."""
         tables = counting.state.tables
         row = tables.key.get(counting.state.unchecked_name(self.key))
-        members = [] if row is None else tables.binding.members(row[ID], self._after, MEMBERS_PER_STEP_MAX + 1)
+        members, to = ([], b"") if row is None else tables.binding.members(row[ID], self._after, MEMBERS_PER_STEP_MAX)
         if row is not None and tables.binding.count(row[ID]) > MEMBERS_TOLD_MAX:
             self._grow()
             return
-        for queue_id in members[:MEMBERS_PER_STEP_MAX]:
+        for queue_id in members:
             queue_row = tables.queue.get(queue_id)
             if queue_row is not None and queue_id not in self._names:  # Else it was dropped, and is not reclaimed yet.
                 self._add(queue_id, name_of(queue_row), is_online(queue_id))
                 if self.large:
                     return
-        if len(members) > MEMBERS_PER_STEP_MAX:
-            self._after = members[MEMBERS_PER_STEP_MAX - 1]
+        if to:
+            self._after = to
         else:
             self._anew()
             self.loaded = True
