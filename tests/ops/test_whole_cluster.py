@@ -20,9 +20,10 @@ from shoal_slice_node.storage.offline import check_path
 @pytest.fixture
 async def led(tmp_path: Path) -> Path:
     """A stopped cluster of two slices; both were led."""
-    async with LocalCluster(tmp_path, slices=2) as cluster, shoal.connect(cluster.redirector) as broker:
+    folder = tmp_path / "led"
+    async with LocalCluster(folder, slices=2) as cluster, shoal.connect(cluster.redirector) as broker:
         await broker.declare([f"queue-{number}" for number in range(16)])
-    return tmp_path
+    return folder
 
 
 async def test_a_copy_that_is_not_the_whole_cluster_is_no_success(

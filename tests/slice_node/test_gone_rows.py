@@ -138,5 +138,8 @@ def test_runs_are_bounded_and_end_before_a_row_that_comes() -> None:
     assert gone.past(place) == b"%05d" % (10 * GONE_RUNS_MAX + 8), "one run"
     gone.came(b"%05d" % (10 * GONE_RUNS_MAX + 2))
     assert gone.past(place) == b"%05d" % (10 * GONE_RUNS_MAX + 2)
+    behind = b"%05d" % (10 * GONE_RUNS_MAX + 3)
+    assert gone.past(behind) == b"%05d" % (10 * GONE_RUNS_MAX + 8), "another run"
     gone.came(place)
-    assert gone.past(place) == place and len(gone) == GONE_RUNS_MAX - 1
+    assert gone.past(place) == place and gone.past(place + b"x") == b"%05d" % (10 * GONE_RUNS_MAX + 2)
+    assert len(gone) == GONE_RUNS_MAX

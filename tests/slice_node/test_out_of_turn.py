@@ -7,7 +7,7 @@ import pytest
 
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
-from shoal_slice_node.core.limits import LARGE_DELIVERY_BYTES, OUT_OF_TURN_PARTS
+from shoal_slice_node.core.limits import FREED_STREAMS_MAX, LARGE_DELIVERY_BYTES, OUT_OF_TURN_PARTS
 
 from .core_driver import CoreDriver, bind, declare, publish
 from .delivery_steps import consumer, took
@@ -117,6 +117,38 @@ def test_small_messages_of_other_keys_come_beside_one_that_waits_for_its_turn() 
         while honest.waiting:
             got += took(core, honest)
         assert got == [1, 1]
+
+
+@pytest.mark.parametrize("large_first", ["nothing", "queues", "keys", "sessions"])
+def test_what_waits_behind_large_ones_comes_as_a_client_reads(large_first: str) -> None:
+    """A look at what may come now was lost where it met a large chunk: with nothing under way, nothing asked for
+    another. Of 20 small messages two came in 30 s, and none to the other users of the connection."""
+    core, _ = crowd()
+    honest = consumer(core, "honest", "honest")
+    other = honest
+    for number in range(FREED_STREAMS_MAX + 4):
+        large = f"large{number}"
+        if large_first == "queues":
+            core.change(declare(large), bind(large, large))
+            core.attach(honest, large, number + 2)
+        elif large_first == "keys":
+            core.change(bind("honest", large))
+        elif large_first == "sessions":
+            other = consumer(core, large, "honest")
+        core.pump()
+        core.change(publish(large, CHUNK))
+        core.pump()
+    if large_first == "queues":
+        core.change(declare("last"), bind("last", "last"))
+        core.attach(honest, "last", 99)
+    for _ in range(20):
+        core.change(publish("last" if large_first == "queues" else "honest", b"x"))
+    core.pump()
+    got: list[int] = []
+    while honest.waiting:
+        got += took(core, honest)
+    assert got == [1] * 20 and (other is honest or not other.waiting)
+    assert not core.dispatcher.shares.line.freed, "looked at for ever"
 
 
 def test_nothing_is_counted_once_it_was_read() -> None:

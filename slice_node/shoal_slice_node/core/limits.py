@@ -244,6 +244,9 @@ about 10 us. Else those that are really full, and are published to again and aga
 FULL_LOOKED_AT_MEMBERS_MAX: Final = 8
 """The most bindings of a key that is looked at so."""
 
+FULL_LOOKED_AT_STEPS_MAX: Final = 4
+"""Pages of such a key's members that are looked at so: two, but where it had many members before."""
+
 LINED_MAX: Final = 2_500
 """Keys of one size that wait in line for this search, where they have 8 bindings and more: in ten lines half of
 ADVANCED_NOTED_MAX. The walk finds the others. So they hold up no keys of few bindings, however many there are."""

@@ -26,6 +26,7 @@ from shoal_slice_node.core.limits import (
     ADVANCED_NOTED_MAX,
     FULL_LOOKED_AT_MAX,
     FULL_LOOKED_AT_MEMBERS_MAX,
+    FULL_LOOKED_AT_STEPS_MAX,
     FULL_NOTED_MAX,
     HISTORY_ROWS_PER_LOOK,
     KEYS_WALKED_PER_TURN,
@@ -107,8 +108,12 @@ class Trimmer:
                 return False
         else:
             scan, _cost = self._start(key_id)
+            steps = 0
             while scan is not None:
+                if steps == FULL_LOOKED_AT_STEPS_MAX:  # It had many members before.
+                    return False
                 scan, _cost = self._step(key_id, scan, trims, FULL_LOOKED_AT_MEMBERS_MAX + 1)
+                steps += 1
         if trims and len(self._found) < FULL_NOTED_MAX:
             self._found[key_id] = trims[0]
         elif not trims:

@@ -152,12 +152,11 @@ class Pump:
     def _freed_turn(self) -> None:
         """Looks at a few keys of a queue of a session that waits for room, whose connection has read something since:
         what is next may come out of turn now. If it does, the next session of the connection is looked at."""
-        registry = self._registry
-        line = registry.shares.line
-        session = line.next_freed()
-        feed = session.turned_away.next_small() if session is not None else None
-        if session is None or feed is None:
+        line = self._registry.shares.line
+        found = line.next_freed()
+        if found is None:
             return
+        session, feed = found
         attachment = feed.attachments.get(session.number)
         budget = Budget(PUMP_TURN_ROWS, min(PUMP_TURN_BYTES, line.turn_bytes))
         for _ in range(min(FREED_STREAMS_MAX, len(feed.lagging))):
@@ -166,7 +165,7 @@ class Pump:
             feed.line_up_first(attachment)
             self._fill(feed, budget)  # It ends where the attachment has no room for what is next of a key.
         if budget.given:
-            line.freed[session.connection] = None
+            line.gave_freed(session)
 
     def _short_turn(self) -> None:
         short = self._registry.short

@@ -25,6 +25,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING
 
+from shoal_slice_node.core.dispatch.freed_looks import FreedLooks
 from shoal_slice_node.core.dispatch.out_of_turn import OutOfTurn
 from shoal_slice_node.core.limits import (
     LARGE_DELIVERY_BYTES,
@@ -36,6 +37,7 @@ from shoal_slice_node.core.limits import (
 )
 
 if TYPE_CHECKING:
+    from shoal_slice_node.core.dispatch.feeds import Feed
     from shoal_slice_node.core.dispatch.sessions import Session
     from shoal_slice_node.core.dispatch.shares import Share
     from shoal_slice_node.core.dispatch.streams import Stream
@@ -95,8 +97,8 @@ class _Line:
 
 class RoomLine:
     """Keeps the lines for a share. `held_large_bytes`: what large chunks take of it, about, and what transports keep of
-    ended sessions. `out_of_turn`: what is given to sessions that wait. `freed`: connections of which a session has read
-    all that it had, since one of theirs that waits was looked at for what may come out of turn."""
+    ended sessions. `out_of_turn`: what is given to sessions that wait. `freed`: connections whose sessions are looked
+    at for what may come out of turn."""
 
     __slots__ = (
         "_holding",
@@ -123,7 +125,7 @@ class RoomLine:
         """The session whose turn it is, and whether it is one for large chunks."""
         self.held_large_bytes = 0
         self.out_of_turn = OutOfTurn(share)
-        self.freed: OrderedDict[str, None] = OrderedDict()
+        self.freed = FreedLooks()
 
     def __len__(self) -> int:
         """Returns how many connections may have their turn now."""
@@ -206,6 +208,10 @@ class RoomLine:
         holders = self._holding.get(session.connection, 0) + self._holding_large.get(session.connection, 0)
         return self.out_of_turn.has_room(session, cost_bytes, holders)
 
+    def _may_have_out_of_turn(self, session: Session) -> bool:
+        """Returns whether the session may be given anything out of turn."""
+        return self.lets_in_out_of_turn(session, 1)
+
     def is_too_large(self, session: Session, cost_bytes: int) -> bool:
         """Returns whether what takes so much memory has to wait for a turn in the line for large chunks."""
         return session is self.small_turn_of and cost_bytes > self._small_max_bytes
@@ -263,18 +269,15 @@ class RoomLine:
         was."""
         self._count(session.connection, was_large - 1, -was_large)
         if session.turned_away or session.connection in self._small.connections:
-            self.freed[session.connection] = None
+            self.freed.begin(session.connection)
 
-    def next_freed(self) -> Session | None:
-        """Returns a session of the next one of `freed`, which goes: the first that waits for small chunks, which is the
-        last of its connection then; None: no session of it waits for them."""
-        connection, _ = self.freed.popitem(last=False)
-        waiting = self._small.connections.get(connection)
-        if waiting is None:
-            return None
-        session = next(iter(waiting))
-        waiting.move_to_end(session)
-        return session
+    def next_freed(self) -> tuple[Session, Feed] | None:
+        """Returns what is to be looked at for what may come out of turn: see FreedLooks.next."""
+        return self.freed.next(self._small.connections, self._may_have_out_of_turn)
+
+    def gave_freed(self, session: Session) -> None:
+        """Notes that such a look gave something to the session."""
+        self.freed.gave(session, self._small.connections)
 
     def count_large(self, more_bytes: int) -> None:
         """Notes that large chunks take so much more, or less if it is negative."""

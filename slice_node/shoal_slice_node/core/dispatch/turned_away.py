@@ -71,13 +71,14 @@ class TurnedAway:
         `forget_large_chunks` must follow."""
         return self.of(large).popitem(last=False)[1]
 
-    def next_small(self) -> Feed | None:
-        """Returns the first one of those with something small next, which is the last one then; None: there is none."""
-        if not self.small:
-            return None
-        queue_id, feed = self.small.popitem(last=False)
-        self.small[queue_id] = feed
-        return feed
+    @property
+    def first_small(self) -> Feed | None:
+        """Returns the first one of those with something small next; None: there is none."""
+        return next(iter(self.small.values()), None)
+
+    def put_last(self, feed: Feed) -> None:
+        """Puts a feed behind the others of those with something small next. It must be one of these."""
+        self.small.move_to_end(feed.queue_id)
 
     def forget_large_chunks(self, feed: Feed) -> None:
         """Forgets which chunks of a feed are large, unless it waits for a turn for these."""

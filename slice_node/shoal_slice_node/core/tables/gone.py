@@ -49,15 +49,20 @@ class Gone:
         ends[start] = end
 
     def came(self, key: bytes) -> None:
-        """Notes that a row came: the run that its key lies in ends before it."""
+        """Notes that a row came: the run that its key lies in ends before it, and another begins behind it."""
         place = bisect_right(self._starts, key)
         if not place:
             return
         start = self._starts[place - 1]
+        end = self._ends[start]
+        if key >= end:
+            return
         if key == start:
             self._forget(start)
-        elif key < self._ends[start]:
+        else:
             self._ends[start] = key
+        if (behind := key + b"\0") < end:
+            self.note(behind, end)
 
     def _forget(self, start: bytes) -> None:
         del self._starts[bisect_right(self._starts, start) - 1], self._ends[start]
