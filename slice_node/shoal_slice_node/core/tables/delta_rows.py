@@ -221,10 +221,14 @@ class DeltaRows:
                     continue
                 passed, last = passed + 1, key
                 if passed == 1:
-                    first, start = key, gone.past(key)
-                # A run that is remembered is left out. One behind a row is begun anew, as rows may have come meanwhile.
-                if start > first or (passed >= GONE_RUN_MIN and not is_first):
+                    first = start = key
+                if (end := gone.past(key)) > key:  # A run that is remembered is left out, and now begins here.
+                    start = end
+                    if is_first:
+                        gone.note(first, end)
                     break
+                if passed >= GONE_RUN_MIN and not is_first:
+                    break  # A run behind a row is begun anew, as rows may have come meanwhile.
             else:
                 if is_first and passed >= GONE_RUN_MIN:
                     gone.note(first, last + b"\0")
