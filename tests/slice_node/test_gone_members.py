@@ -1,15 +1,17 @@
-"""Members, and keys in order, that went since the last checkpoint: a page looks at a bounded number of them, and what
-one has passed the next need not."""
+"""What came and went since the last checkpoint: a page looks at a bounded number of members, what one has passed the
+next need not, and a look into a log passes nothing that lies before it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 from shoal_slice_node.core.limits import DEAD_KEYS_MIN, PAGE_MEMBERS_MIN, RECENT_KEYS_MAX
 from shoal_slice_node.core.rows.ids import queue_id
 from shoal_slice_node.core.tables.delta_groups import DeltaGroups
+from shoal_slice_node.core.tables.delta_logs import DeltaLogs
 from shoal_slice_node.core.tables.key_order import KeyOrder
-from shoal_slice_node.core.tables.memory_tables import MemoryGroups
+from shoal_slice_node.core.tables.memory_tables import MemoryGroups, MemoryLogs
 
 KEY = b"key-0001"
 MANY = 20_000
@@ -119,3 +121,25 @@ def test_keys_that_came_and_went_leave_bit_by_bit_also_where_nobody_looks() -> N
     for number in range(40 * RECENT_KEYS_MAX):
         order.note(queue_id(number), live)
     assert len(order) < 20 * RECENT_KEYS_MAX
+
+
+class Forward(list[Any]):
+    """Must not be passed from its beginning on."""
+
+    def __iter__(self) -> Iterator[Any]:
+        raise AssertionError("all rows before the one that was asked for are passed")
+
+
+def test_a_look_into_a_long_log_passes_no_rows_before_it() -> None:
+    """Each cost 1.4 ms behind 114,000 rows: 200 binds by age, 3.5 KB, stopped a slice for 2 s."""
+    logs = DeltaLogs(MemoryLogs())
+    for layer in range(2):
+        for first in range(1 + 100 * layer, 101 + 100 * layer):
+            logs.append(KEY, first, b"row")
+        if not layer:
+            logs.freeze()
+    for of in (logs._layer, logs._frozen):
+        of.rows[KEY] = Forward(of.of(KEY))
+    for look in (logs.read, logs.heads):
+        assert next(look(KEY, 1, 50))[0] == 50 and next(look(KEY, 1, 150))[0] == 150
+        assert [first for first, _ in look(KEY, 1, 90)] == list(range(90, 201))

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import pytest
 
+from shoal_contract.options import QueueOptions
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.limits import FREED_STREAMS_MAX, LARGE_DELIVERY_BYTES, OUT_OF_TURN_PARTS
 
 from .core_driver import CoreDriver, bind, declare, publish
+from .dead_letters_driver import declare_with
 from .delivery_steps import consumer, took
 
 SHARE_BYTES = 4 << 20
@@ -117,6 +119,30 @@ def test_small_messages_of_other_keys_come_beside_one_that_waits_for_its_turn() 
         while honest.waiting:
             got += took(core, honest)
         assert got == [1, 1]
+
+
+@pytest.mark.parametrize("how", ["sole", "ack timeout", "two consumers", "two with an ack timeout"])
+def test_what_is_new_comes_beside_large_ones_to_all_queues(how: str) -> None:
+    """To those with an ack timeout, or with two consumers, nothing came while a larger message of another key was
+    next."""
+    core, _ = crowd()
+    core.change(declare_with("honest", QueueOptions(ack_timeout_ms=30_000 if "timeout" in how else 0)))
+    names = [f"large{number}" for number in range(4)]
+    core.change(bind("honest", "small", *names))
+    sessions = [core.session(1 << 20, f"honest{number}") for number in range(1 + ("two" in how))]
+    for session in sessions:
+        core.attach(session, "honest")
+    core.pump()
+    for name in names:
+        core.change(publish(name, CHUNK))
+        core.pump()
+    for _ in range(5):
+        core.change(publish("small", b"x"))
+        core.pump()
+        assert sorted(size for session in sessions for size in took(core, session)) == [1]
+    core.change(publish("small", b"x"), publish(names[0], b"y"))
+    core.pump()
+    assert sorted(size for session in sessions for size in took(core, session)) == [1]
 
 
 @pytest.mark.parametrize("large_first", ["nothing", "queues", "keys", "sessions"])

@@ -752,6 +752,10 @@ FREED_STREAMS_MAX: Final = 8
 """Keys of a queue that are looked at for what may come out of turn, each time that a session has read all it had: that
 of one may be too large, and small for another."""
 
+NEWEST_LOOKED_AT_MAX: Final = 32
+"""Keys of a queue that are looked at for what may come out of turn, as something new comes: 1 ms at most, and less
+where the first of them has something small next."""
+
 TURNS_PER_TURN_OF_ALL: Final = 16
 """Where sessions wait for room for deliveries, small ones come first, and connections to which nothing large is under
 way; but one of so many turns goes to large ones, and to the next connection of all, so that each has its turn."""

@@ -20,7 +20,8 @@ What is kept:
     attachment       how a session consumes a queue: its window, and what it has out
     marks            what queues were given before they were forgotten
     shares           what all this takes of the process's memory; room_line: sessions that wait for some of it, and
-                     turned_away: the feeds for which they do; out_of_turn: what they are given all the same
+                     turned_away: the feeds for which they do; out_of_turn: what they are given all the same,
+                     and freed_looks: where that is looked for
 Beginning and ending:
     attaching        attaches and detaches; asked_attaches and attach_room look before anything changes
     at_once          how much of that is done without a turn

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -344,13 +345,20 @@ class Feed:
             self._line.rotate(-1)
         return attachment
 
-    def pick_sole(self, sole: Attachment, cost_bytes: int, more: int, more_bytes: int) -> Attachment | None:
-        """Does as `pick` for the only attachment. Returns it also though it waits for room for something else, if so
-        little may come out of turn."""
-        found = self.pick(cost_bytes, more, more_bytes)
-        if found is None and sole.window_open and (not more or sole.has_window_behind(more, more_bytes)):
-            return sole if sole.session.has_room_for(cost_bytes) else None
-        return found
+    def pick_any(self, cost_bytes: int, more: int = 0, more_bytes: int = 0) -> Attachment | None:
+        """Does as `pick`. Returns also one that waits for room for something else, if so little may come out of turn;
+        looks at a few of these."""
+        if (in_line := self.pick(cost_bytes, more, more_bytes)) is not None:
+            return in_line
+        for found in self._few_in_turn():
+            has_window = found.window_open and (not more or found.has_window_behind(more, more_bytes))
+            if has_window and found.session.has_room_for(cost_bytes):
+                return found
+        return None
+
+    def newest_lagging(self, count: int) -> list[Stream]:
+        """Returns the last `count` of the streams that lag, the last one first."""
+        return list(islice(reversed(self.lagging.values()), count))
 
     def give_way(self, attachment: Attachment) -> None:
         """Lets others go first, if the attachment is the next in line."""
@@ -362,12 +370,16 @@ class Feed:
         window does not matter. Looks at a few, as the chunk may be lost."""
         if self.sole is not None:
             return self.sole if self.sole.session.has_room_for_live(cost_bytes) else None
+        for found in self._few_in_turn():
+            if found.session.has_room_for_live(cost_bytes):
+                return found
+        return None
+
+    def _few_in_turn(self) -> Iterator[Attachment]:
         attachments = self.attachments
         for number in list(islice(attachments, LIVE_LOOKS_MAX)):
             attachments[number] = attachment = attachments.pop(number)
-            if attachment.session.has_room_for_live(cost_bytes):
-                return attachment
-        return None
+            yield attachment
 
     def find_room(self) -> bool:
         """Returns whether `pick` would find an attachment for something that takes as little as can be. Those without

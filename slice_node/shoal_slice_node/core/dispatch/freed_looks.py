@@ -17,26 +17,59 @@ if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.feeds import Feed
     from shoal_slice_node.core.dispatch.sessions import Session
 
-_NONE, _ALL = -1, -1
-_Connections = Mapping[str, OrderedDict["Session", None]]
+_NONE = -1
+_MayHave = Callable[["Session"], bool]
 
 
 class _Round:
-    """What is left to look at: so many sessions after `session`, so many feeds of that one, and so many keys of the
-    first feed, `queue_id`."""
+    """Counts what is left to look at: so many sessions after the one of number `_session`, None all of them; so many
+    feeds of that one, and so many keys of the first feed, that of `_queue_id`."""
 
-    __slots__ = ("feeds", "keys", "queue_id", "session", "sessions")
+    __slots__ = ("_feeds", "_keys", "_queue_id", "_session", "_sessions")
 
     def __init__(self) -> None:
-        self.sessions = _ALL
-        self.session = _NONE
-        self.feeds = 0
-        self.queue_id = b""
-        self.keys = 0
+        self._sessions: int | None = None
+        self._session = _NONE
+        self._feeds = 0
+        self._queue_id = b""
+        self._keys = 0
+
+    def go_over_all(self) -> None:
+        self._sessions = None
+
+    def step(self, waiting: OrderedDict[Session, None], may_have: _MayHave) -> tuple[Session, Feed | None] | None:
+        """Returns the session that is looked at, and its feed, if it has one to look at. None: the round is over."""
+        session = next(iter(waiting))
+        if self._sessions is None:
+            self._sessions = len(waiting)
+        if session.number != self._session:
+            if not self._sessions:
+                return None
+            self._sessions -= 1
+            self._session = session.number
+            self._feeds = len(session.turned_away.small) if may_have(session) else 0
+        feed = session.turned_away.first_small if self._feeds else None
+        if feed is not None:
+            self._look_at(session, feed)
+        if feed is None or not self._feeds:
+            waiting.move_to_end(session)
+            self._session = _NONE
+        return session, feed
+
+    def _look_at(self, session: Session, feed: Feed) -> None:
+        """Counts some keys of a feed. If none is left, the session's next feed is next."""
+        if feed.queue_id != self._queue_id:
+            self._queue_id, self._keys = feed.queue_id, len(feed.lagging)
+        self._keys -= FREED_STREAMS_MAX
+        if self._keys <= 0:
+            session.turned_away.put_last(feed)
+            self._feeds -= 1
+            self._queue_id = b""
 
 
 class FreedLooks:
-    """Keeps a round for each such connection; the first one is next."""
+    """Keeps a round for each such connection; the first one is next. Its methods are given the sessions that wait for
+    small chunks, by connection: those that were looked at go to the end."""
 
     __slots__ = ("_rounds",)
 
@@ -48,49 +81,24 @@ class FreedLooks:
 
     def begin(self, connection: str) -> None:
         """Begins a round; one that is under way goes on from where it is, over all."""
-        self._rounds.setdefault(connection, _Round()).sessions = _ALL
+        self._rounds.setdefault(connection, _Round()).go_over_all()
 
-    def next(self, connections: _Connections, may_have: Callable[[Session], bool]) -> tuple[Session, Feed] | None:
-        """Returns a session that waits for small chunks, and a feed of it: FREED_STREAMS_MAX keys of it are to be
-        looked at now. None: it has to be asked again, while there are rounds. There must be one. `connections`: the
-        sessions that wait for small chunks; those that were looked at go to the end. `may_have`: says whether a session
-        may be given anything out of turn."""
+    def next(
+        self, connections: Mapping[str, OrderedDict[Session, None]], may_have: _MayHave
+    ) -> tuple[Session, Feed] | None:
+        """Returns a session, and a feed of it: FREED_STREAMS_MAX keys of it are to be looked at now. None: it has to be
+        asked again, while there are rounds. There must be one. `may_have`: says whether a session may be given anything
+        out of turn."""
         connection, left = self._rounds.popitem(last=False)
         waiting = connections.get(connection)
-        if not waiting:
+        found = left.step(waiting, may_have) if waiting else None
+        if found is None:
             return None
-        session = next(iter(waiting))
-        if left.sessions == _ALL:
-            left.sessions = len(waiting)
-        if session.number != left.session:
-            if not left.sessions:
-                return None
-            left.sessions -= 1
-            left.session = session.number
-            left.feeds = len(session.turned_away.small) if may_have(session) else 0
         self._rounds[connection] = left
-        feed = self._next_feed(session, left)
-        if not left.feeds:
-            waiting.move_to_end(session)
-            left.session = _NONE
+        session, feed = found
         return None if feed is None else (session, feed)
 
-    @staticmethod
-    def _next_feed(session: Session, left: _Round) -> Feed | None:
-        feed = session.turned_away.first_small if left.feeds else None
-        if feed is None:
-            left.feeds = 0
-            return None
-        if feed.queue_id != left.queue_id:
-            left.queue_id, left.keys = feed.queue_id, len(feed.lagging)
-        left.keys -= FREED_STREAMS_MAX
-        if left.keys <= 0:
-            session.turned_away.put_last(feed)
-            left.feeds -= 1
-            left.queue_id = b""
-        return feed
-
-    def gave(self, session: Session, connections: _Connections) -> None:
+    def gave(self, connections: Mapping[str, OrderedDict[Session, None]], session: Session) -> None:
         """Notes that the look gave something: the next session of the connection is next, in a new round."""
         waiting = connections.get(session.connection)
         if waiting and session in waiting:

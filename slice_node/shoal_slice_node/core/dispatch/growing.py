@@ -192,9 +192,9 @@ class Growing:
                     or session.under_way_bytes >= session.room_bytes
                     or session.owed >= session.owed_max
                 ):
-                    attachment = feed.pick_sole(attachment, cost_bytes, more, more_bytes)
+                    attachment = feed.pick_any(cost_bytes, more, more_bytes)
             else:
-                attachment = None if feed.ack_timeout_ms else feed.pick(cost_bytes, more, more_bytes)
+                attachment = None if feed.ack_timeout_ms else feed.pick_any(cost_bytes, more, more_bytes)
             if attachment is None or (
                 (stream.done or stream.out_messages + messages > DONE_RANGES_MAX) and stream.messages_allowed < messages
             ):

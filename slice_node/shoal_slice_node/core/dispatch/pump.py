@@ -22,6 +22,8 @@ from shoal_slice_node.core.limits import (
     FREED_STREAMS_MAX,
     LAGGING_AT_ONCE_MAX,
     LOOKS_PER_PASSED_OVER,
+    NEWEST_LOOKED_AT_MAX,
+    PARCEL_OVERHEAD_BYTES,
     PUMP_TURN_BINDINGS,
     PUMP_TURN_BYTES,
     PUMP_TURN_HANDLES,
@@ -86,27 +88,40 @@ class Pump:
     def _fill_turn(self) -> None:
         """Reads logs for the feed that waited longest."""
         feed, _ = self._registry.ready.popitem(last=False)
-        self._fill(feed, Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES))
+        budget = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)
+        self._fill(feed, budget)
+        if not budget.given and feed.lagging and self._registry.shares.line.is_crowded:
+            self._fill_newest(feed, budget)
+
+    def _fill_newest(self, feed: Feed, budget: Budget) -> None:
+        """Reads the logs of a few keys of a feed that lag since lately, while those that consume it wait for room for
+        something else: what is new may come out of turn."""
+        for stream in feed.newest_lagging(NEWEST_LOOKED_AT_MAX):
+            if budget.given or budget.spent:
+                break
+            attachment = feed.pick_any(PARCEL_OVERHEAD_BYTES)
+            if attachment is None:
+                break
+            feed.line_up_first(attachment)
+            self._fill_stream(stream, budget)
 
     def _fill(self, feed: Feed, budget: Budget) -> None:
         """Reads logs for a feed, as far as there is room and budget."""
         if feed.gone:
             return
         registry = self._registry
-        passed_over, leases, line = feed.passed_over, registry.leases, registry.shares.line
+        passed_over, line = feed.passed_over, registry.shares.line
         for stream in _in_turn(feed):
             if budget.spent or not feed.find_room():
                 break
-            feed.clear_lagging(stream)
             if line.passes_over(stream):
+                feed.clear_lagging(stream)
                 feed.set_lagging(stream)
                 budget.looks -= LOOKS_PER_PASSED_OVER
                 passed_over = 0  # It does not wait for acks.
                 continue
             before = budget.given
-            caught_up = fill(registry, stream, feed.pick, registry.give, budget, leases.of, registry.give_run)
-            if not caught_up:
-                feed.set_lagging(stream)  # Behind the others: keys take turns.
+            caught_up = self._fill_stream(stream, budget)
             passed_over = 0 if caught_up or budget.given > before else passed_over + 1
         if budget.was_short or feed.is_short:
             registry.short.note(feed)
@@ -114,6 +129,17 @@ class Pump:
             if passed_over < len(feed.lagging):
                 registry.wake(feed)
             feed.pass_over(passed_over)  # Also if it is all of them: another look may have been asked for.
+
+    def _fill_stream(self, stream: Stream, budget: Budget) -> bool:
+        """Reads the log for a stream that lags. Returns whether it has caught up; else it is behind the others then:
+        keys take turns."""
+        registry, feed = self._registry, stream.feed
+        feed.clear_lagging(stream)
+        give, lease_of, give_run = registry.give, registry.leases.of, registry.give_run
+        if fill(registry, stream, feed.pick, give, budget, lease_of, give_run):
+            return True
+        feed.set_lagging(stream)
+        return False
 
     def _room_turn(self) -> None:
         session, _ = self._registry.roomy.popitem(last=False)

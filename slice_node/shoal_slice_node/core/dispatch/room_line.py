@@ -277,7 +277,7 @@ class RoomLine:
 
     def gave_freed(self, session: Session) -> None:
         """Notes that such a look gave something to the session."""
-        self.freed.gave(session, self._small.connections)
+        self.freed.gave(self._small.connections, session)
 
     def count_large(self, more_bytes: int) -> None:
         """Notes that large chunks take so much more, or less if it is negative."""

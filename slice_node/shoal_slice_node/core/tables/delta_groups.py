@@ -64,7 +64,7 @@ class _Ops:
             found = sorted(member for member, came in self.present.items() if came and member > after)
         else:
             if self.order is None:
-                self.order = KeyOrder(member for member, came in self.present.items() if came)
+                self.order = KeyOrder([member for member, came in self.present.items() if came])
             found = list(islice(self.order.between(after + b"\0", b"", self), limit))
         return found[: limit if last is None else bisect_right(found, last, 0, min(limit, len(found)))]
 
@@ -86,7 +86,7 @@ class DeltaGroups:
         self._frozen_net = 0
         self._undone: list[bytes] = []
         self._gone = Gone()
-        """Of group and member, where a page found none."""
+        """Remembers, by group and member, where a page found none."""
 
     def add(self, group: bytes, member: bytes) -> None:
         if self._gone:
@@ -130,7 +130,7 @@ class DeltaGroups:
         if before is None:
             ops.present[member] = came
             if ops.order is None and len(ops.present) > RECENT_KEYS_MAX:
-                ops.order = KeyOrder(member for member, came in ops.present.items() if came)
+                ops.order = KeyOrder([member for member, came in ops.present.items() if came])
             elif came and ops.order is not None:
                 ops.order.note(member, ops)
             if came:

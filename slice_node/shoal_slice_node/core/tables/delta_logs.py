@@ -72,25 +72,23 @@ class DeltaLogs:
 
     def read(self, key_id: bytes, low: int, offset: int) -> Iterator[_Row]:
         active = self._layer.of(key_id)
-        begin = max(bisect_right(active, offset, key=_FIRST) - 1, bisect_left(active, low, key=_FIRST))
-        if not (active and active[0][0] <= max(offset, low)):
+        if not _covers(active, low, offset):
             yield from self._read_frozen(key_id, low, offset)
-        yield from islice(active, begin, None)
+        yield from _from(active, _begin(active, low, offset))
 
     def _read_frozen(self, key_id: bytes, low: int, offset: int) -> Iterator[_Row]:
         frozen = self._frozen.of(key_id)
-        begin = max(bisect_right(frozen, offset, key=_FIRST) - 1, bisect_left(frozen, low, key=_FIRST))
-        if not (frozen and frozen[0][0] <= max(offset, low)):
+        if not _covers(frozen, low, offset):
             yield from self._base.read(key_id, low, offset)
-        yield from islice(frozen, begin, None)
+        yield from _from(frozen, _begin(frozen, low, offset))
 
     def heads(self, key_id: bytes, low: int, offset: int) -> Iterator[_Row]:
         active, frozen = self._layer.of(key_id), self._frozen.of(key_id)
         if not _covers(active, low, offset):
             if not _covers(frozen, low, offset):
                 yield from self._base.heads(key_id, low, offset)
-            yield from islice(frozen, _begin(frozen, low, offset), None)
-        yield from islice(active, _begin(active, low, offset), None)  # Rows in memory cost nothing, so they are whole.
+            yield from _from(frozen, _begin(frozen, low, offset))
+        yield from _from(active, _begin(active, low, offset))  # Rows in memory cost nothing, so they are whole.
 
     def trim(self, key_id: bytes, low: int, new_low: int) -> None:
         if new_low <= low:
@@ -220,6 +218,11 @@ def _covers(rows: list[_Row], low: int, offset: int) -> bool:
 
 def _begin(rows: list[_Row], low: int, offset: int) -> int:
     return max(bisect_right(rows, offset, key=_FIRST) - 1, bisect_left(rows, low, key=_FIRST))
+
+
+def _from(rows: list[_Row], begin: int) -> Iterator[_Row]:
+    for place in range(begin, len(rows)):  # An `islice` would pass all rows before it, one by one.
+        yield rows[place]
 
 
 def _all(layer: _Layer) -> Iterator[tuple[bytes, int, bytes]]:
