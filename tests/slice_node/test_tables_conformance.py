@@ -23,7 +23,6 @@ from .tables_model import TablesDriver
 SEEDS = range(6)
 SMALL_LIMITS = {
     "GONE_RUN_MIN": 2,
-    "GONE_RUNS_MAX": 3,
     "SORTED_ANEW_MAX": 2,
     "RECENT_KEYS_MAX": 3,
     "RUN_KEYS_MAX": 6,

@@ -238,10 +238,11 @@ async def test_what_no_reader_was_written_counts_no_delivery(running: Running) -
 
 async def cut(push: Push) -> None:
     """Every slice loses its stream to the one inbox."""
-    for at_slice in push._lanes[0].inbox._slices.values():
-        stream = at_slice.session._stream
-        assert stream is not None
-        stream.cancel()
+    async with asyncio.timeout(WAIT_S):
+        for at_slice in push._lanes[0].inbox._slices.values():
+            while (stream := at_slice.session._stream) is None:  # It was cut before, and is not back yet.
+                await asyncio.sleep(0.01)
+            stream.cancel()
 
 
 async def test_what_comes_again_is_handed_out_as_an_ack_past_the_inbox_may_have_changed_nothing(

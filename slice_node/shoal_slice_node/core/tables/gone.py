@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from bisect import bisect_right
 
-from shoal_slice_node.core.limits import GONE_RUNS_MAX
-
 
 class Gone:
-    """Keeps runs of keys without a row: from a first key on, up to an end. Bounded: the oldest is forgotten."""
+    """Keeps runs of keys without a row: from a first key on, up to an end. Their number is bounded by what the delta
+    has: a run is noted over GONE_RUN_MIN deleted rows or more, and a row that comes into one makes two of it. A bound
+    of its own would not do: where there is one run more, each scan passes all of them again."""
 
     __slots__ = ("_ends", "_starts")
 
@@ -21,7 +21,7 @@ class Gone:
         self._starts: list[bytes] = []
         """Ascending."""
         self._ends: dict[bytes, bytes] = {}
-        """The end of each run, by its start; in the order in which they were noted."""
+        """The end of each run, by its start."""
 
     def __len__(self) -> int:
         return len(self._starts)
@@ -42,9 +42,6 @@ class Gone:
             start = starts[place]
         while place < len(starts) and starts[place] <= end:
             end = max(end, ends.pop(starts.pop(place)))
-        if len(starts) >= GONE_RUNS_MAX:
-            self._forget(next(iter(ends)))
-            place = bisect_right(starts, start)
         starts.insert(place, start)
         ends[start] = end
 
@@ -58,11 +55,8 @@ class Gone:
         if key >= end:
             return
         if key == start:
-            self._forget(start)
+            del self._starts[place - 1], self._ends[start]
         else:
             self._ends[start] = key
         if (behind := key + b"\0") < end:
             self.note(behind, end)
-
-    def _forget(self, start: bytes) -> None:
-        del self._starts[bisect_right(self._starts, start) - 1], self._ends[start]
