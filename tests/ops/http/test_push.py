@@ -240,7 +240,7 @@ async def cut(push: Push) -> None:
     """Every slice loses its stream to the one inbox."""
     async with asyncio.timeout(WAIT_S):
         for at_slice in push._lanes[0].inbox._slices.values():
-            while (stream := at_slice.session._stream) is None:  # It was cut before, and is not back yet.
+            while (stream := at_slice.session._stream) is None:  # noqa: ASYNC110 - cut before, and not back yet
                 await asyncio.sleep(0.01)
             stream.cancel()
 
