@@ -118,7 +118,7 @@ SMALL: dict[str, tuple[int, ...]] = {
     "TURNS_PER_TURN_OF_ALL": (1, 2),
     "LARGE_DELIVERY_BYTES": (0, 640),
     "SMALL_HOLDERS_MAX": (1, 2),
-    "LOOKS_PER_PASSED_OVER": (1,),
+    "LOOKS_PER_LARGE_NEXT": (1,),
     "OUT_OF_TURN_PARTS": (1, 2),
     "FREED_STREAMS_MAX": (1, 2),
     "NEWEST_LOOKED_AT_MAX": (0, 1),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from shoal_contract.partition_map import PartitionMap
 from shoal_contract.wire import redirector_pb2 as wire
-from shoal_redirector.adapters.etcd import _address_in
 from shoal_redirector.adapters.steps import Steps
 from shoal_redirector.core.directory import SliceAddress, directory_of
 from shoal_redirector.limits import AGE_STEP_MS, STEPS_KEPT
@@ -32,15 +31,3 @@ def test_the_age_is_told_in_steps_and_what_is_kept_is_bounded() -> None:
         found = wire.WatchMapResponse.FromString(steps.encoded(None, FIRST, number * AGE_STEP_MS + 7))
         assert found.age_ms == number * AGE_STEP_MS
         assert len(steps._encoded) <= STEPS_KEPT
-
-
-def test_a_record_from_before_administration_had_a_port_names_none() -> None:
-    class Old:
-        leader_address = "h:1"
-        epoch = 2
-
-    class New(Old):
-        leader_admin_address = "h:9"
-
-    assert _address_in("s1", Old(), True) == SliceAddress("s1", "h:1", 2, "")  # type: ignore[arg-type]
-    assert _address_in("s1", New(), True) == SliceAddress("s1", "h:1", 2, "h:9")  # type: ignore[arg-type]

@@ -45,6 +45,4 @@ def directory_in(view: ClusterView) -> Directory:
 def _address_in(name: str, record: SliceRecord, leads: bool) -> SliceAddress:
     if not leads:
         return SliceAddress(name, epoch=record.epoch)
-    # Records written before slices had a port for their administration do not name it.
-    admin_address: str = getattr(record, "leader_admin_address", "")
-    return SliceAddress(name, record.leader_address, record.epoch, admin_address)
+    return SliceAddress(name, record.leader_address, record.epoch, record.leader_admin_address)

@@ -556,8 +556,8 @@ PUMP_TURN_BINDINGS: Final = 200
 PUMP_TURN_LOOKS: Final = 5_000
 """Streams looked at in one turn: about 2 ms."""
 
-LOOKS_PER_PASSED_OVER: Final = 4
-"""So many looks a stream takes that is passed over, as it is known that its next chunk is too large for a turn."""
+LOOKS_PER_LARGE_NEXT: Final = 4
+"""So many looks a stream takes that is left for a turn for large chunks, as it is known that such a one is next."""
 
 LOOKS_PER_COST: Final = 5
 """So many looks at what is out cost as much as taking one stretch back."""

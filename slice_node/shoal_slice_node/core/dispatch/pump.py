@@ -21,7 +21,7 @@ from shoal_slice_node.core.limits import (
     ATTACHED_PER_STEP,
     FREED_STREAMS_MAX,
     LAGGING_AT_ONCE_MAX,
-    LOOKS_PER_PASSED_OVER,
+    LOOKS_PER_LARGE_NEXT,
     NEWEST_LOOKED_AT_MAX,
     PARCEL_OVERHEAD_BYTES,
     PUMP_TURN_BINDINGS,
@@ -114,10 +114,10 @@ class Pump:
         for stream in _in_turn(feed):
             if budget.spent or not feed.find_room():
                 break
-            if line.passes_over(stream):
+            if line.waits_for_large_turn(stream):
                 feed.clear_lagging(stream)
                 feed.set_lagging(stream)
-                budget.looks -= LOOKS_PER_PASSED_OVER
+                budget.looks -= LOOKS_PER_LARGE_NEXT
                 passed_over = 0  # It does not wait for acks.
                 continue
             before = budget.given

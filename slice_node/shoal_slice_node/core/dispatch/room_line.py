@@ -14,7 +14,7 @@ Of those that wait for large chunks, connections to which nothing large is under
 the share is only for them: clients that read have their turn though others do not. Small chunks are under way to a few
 sessions of a connection at a time then, so that no connection takes all of the room for them.
 
-A little comes out of turn (out_of_turn.py), and counts for nothing here.
+A little comes out of turn (out_of_turn.py). It takes nothing of the share, but its connection holds something then.
 
 A line moves whenever there is room. A share that is full is held by sessions that read, and let it go, or by sessions
 that do not, and end (adapters/writers.py). Not here: how a session uses its turn (pump).
@@ -223,7 +223,7 @@ class RoomLine:
             return None
         return self._in_turn[0] if self.is_nearly_full or self._large.connections else None
 
-    def passes_over(self, stream: Stream) -> bool:
+    def waits_for_large_turn(self, stream: Stream) -> bool:
         """Returns whether the turn under way gives nothing of the stream: it is known that a large chunk is next."""
         session = self.small_turn_of
         return session is not None and session.turned_away.is_large(stream.feed.queue_id, stream.key_id, stream.lowest)
