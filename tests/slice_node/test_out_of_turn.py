@@ -6,35 +6,12 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.options import QueueOptions
-from shoal_slice_node.core.dispatch.sessions import Session
-from shoal_slice_node.core.dispatch.shares import DispatchShares
 from shoal_slice_node.core.limits import FREED_STREAMS_MAX, LARGE_DELIVERY_BYTES, OUT_OF_TURN_PARTS
 
-from .core_driver import CoreDriver, bind, declare, publish
+from .core_driver import bind, declare, publish
+from .crowd import CHUNK, CONNECTIONS, SHARE_BYTES, crowd
 from .dead_letters_driver import declare_with
 from .delivery_steps import consumer, took
-
-SHARE_BYTES = 4 << 20
-CHUNK = bytes(LARGE_DELIVERY_BYTES - 2_000)
-CONNECTIONS = 300
-
-
-def crowd() -> tuple[CoreDriver, list[Session]]:
-    """Connections that hold all of the share in small chunks, and many more that wait for some of it."""
-    core = CoreDriver()
-    core.restart(DispatchShares(deliveries_bytes=SHARE_BYTES))
-    core.change(*(declare(f"c{number}") for number in range(CONNECTIONS)))
-    core.change(*(bind(f"c{number}", "crowd") for number in range(CONNECTIONS)))
-    sessions = [core.session(1 << 20, f"c{number}") for number in range(CONNECTIONS)]
-    for number, session in enumerate(sessions):
-        core.attach(session, f"c{number}")
-    core.pump()
-    for _ in range(8):
-        core.change(publish("crowd", CHUNK))
-        core.pump()
-    line = core.dispatcher.shares.line
-    assert line.is_nearly_full and line.waiting > CONNECTIONS // 2
-    return core, sessions
 
 
 def test_a_client_that_reads_gets_its_small_messages_though_hundreds_do_not_read() -> None:

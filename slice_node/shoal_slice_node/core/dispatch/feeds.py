@@ -320,14 +320,19 @@ class Feed:
 
     # The line.
 
+    @property
+    def has_line(self) -> bool:
+        """Returns whether somebody is in line."""
+        return bool(self._line)
+
     def line_up(self, attachment: Attachment) -> None:
         """Puts an attachment in line, if it is not there: it may have room again."""
         if not self.gone and attachment.join_line():
             self._line.append(attachment)
 
     def line_up_first(self, attachment: Attachment) -> None:
-        """Puts an attachment first in line, for the turn of its session. While it has room no other one is looked at:
-        those would be turned away, and wait for a turn in which they turn this one away, without end."""
+        """Puts an attachment first in line, for a turn of its session: others would be turned away, and wait for a turn
+        in which they turn this one away, without end."""
         if self.gone:
             return
         if not attachment.join_line():
@@ -346,8 +351,7 @@ class Feed:
         return attachment
 
     def pick_any(self, cost_bytes: int, more: int = 0, more_bytes: int = 0) -> Attachment | None:
-        """Does as `pick`. Returns also one that waits for room for something else, if so little may come out of turn;
-        looks at a few of these."""
+        """Does as `pick`, or returns one of a few that wait for room for something else, if so little may come now."""
         if (in_line := self.pick(cost_bytes, more, more_bytes)) is not None:
             return in_line
         for found in self._few_in_turn():
@@ -355,10 +359,6 @@ class Feed:
             if has_window and found.session.has_room_for(cost_bytes):
                 return found
         return None
-
-    def newest_lagging(self, count: int) -> list[Stream]:
-        """Returns the last `count` of the streams that lag, the last one first."""
-        return list(islice(reversed(self.lagging.values()), count))
 
     def give_way(self, attachment: Attachment) -> None:
         """Lets others go first, if the attachment is the next in line."""

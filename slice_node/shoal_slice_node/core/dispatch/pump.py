@@ -5,14 +5,16 @@ Belongs here: the list of kinds, and their order. Not here: what most steps do (
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sized
 from functools import partial
+from itertools import islice
 from typing import NamedTuple
 
 from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
 from shoal_slice_node.core.dispatch.attaching import Attaching
 from shoal_slice_node.core.dispatch.feeds import Feed
-from shoal_slice_node.core.dispatch.filling import Budget, fill
+from shoal_slice_node.core.dispatch.filling import Budget, Pick, fill
 from shoal_slice_node.core.dispatch.growing import Growing
 from shoal_slice_node.core.dispatch.pausing import resume
 from shoal_slice_node.core.dispatch.registry import Registry
@@ -44,6 +46,9 @@ class Pump:
 
     def __init__(self, registry: Registry, growing: Growing, attaching: Attaching, acks: AcksInFlight) -> None:
         self._registry = registry
+        self._left_out: OrderedDict[Feed, int] = OrderedDict()
+        """Feeds of which all keys, or so many, are to be looked at for what may come out of turn: a look at them ended
+        where those that consume them had no room for what is next of one key."""
         self._kinds = (
             _Kind(registry.ready, self._fill_turn),
             _Kind(growing.spreads, partial(growing.turn, PUMP_TURN_HANDLES)),
@@ -54,6 +59,7 @@ class Pump:
             _Kind(registry.roomy, self._room_turn),
             _Kind(registry.shares.line, self._line_turn),
             _Kind(registry.shares.line.freed, self._freed_turn),
+            _Kind(self._left_out, self._left_out_turn),
             _Kind(attaching.loading, partial(attaching.load_turn, PUMP_TURN_BINDINGS)),
             _Kind(attaching.closing, partial(attaching.close_turn, PUMP_TURN_BINDINGS)),
             _Kind(attaching.owing, partial(attaching.owing_turn, PUMP_TURN_BINDINGS)),
@@ -88,22 +94,34 @@ class Pump:
     def _fill_turn(self) -> None:
         """Reads logs for the feed that waited longest."""
         feed, _ = self._registry.ready.popitem(last=False)
-        budget = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)
+        budget, somebody_lined_up = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES), feed.has_line
         self._fill(feed, budget)
-        if not budget.given and feed.lagging and self._registry.shares.line.is_crowded:
-            self._fill_newest(feed, budget)
+        if feed.has_line or not (feed.lagging and self._registry.shares.line.is_crowded):
+            return
+        if somebody_lined_up:
+            self._left_out[feed] = len(feed.lagging)
+        elif not budget.given:
+            newest = list(islice(reversed(feed.lagging.values()), NEWEST_LOOKED_AT_MAX))
+            self._fill_out_of_turn(feed, newest, budget)
 
-    def _fill_newest(self, feed: Feed, budget: Budget) -> None:
-        """Reads the logs of a few keys of a feed that lag since lately, while those that consume it wait for room for
-        something else: what is new may come out of turn."""
-        for stream in feed.newest_lagging(NEWEST_LOOKED_AT_MAX):
-            if budget.given or budget.spent:
+    def _left_out_turn(self) -> None:
+        """Looks at a few keys of a feed that were left out of a look."""
+        feed, left = self._left_out.popitem(last=False)
+        streams = feed.first_lagging(min(left, FREED_STREAMS_MAX))
+        if self._fill_out_of_turn(feed, streams, Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)) and left > len(streams):
+            self._left_out[feed] = left - len(streams)
+
+    def _fill_out_of_turn(self, feed: Feed, streams: list[Stream], budget: Budget) -> bool:
+        """Reads the logs of some keys of a feed while those that consume it wait for room for something else: what is
+        next may come out of turn. Returns False if nothing may."""
+        for stream in streams:
+            if feed.gone or feed.pick_any(PARCEL_OVERHEAD_BYTES) is None:
+                return False
+            self._fill_stream(stream, budget, feed.pick_any)
+            if budget.spent:
+                self._registry.wake(feed)
                 break
-            attachment = feed.pick_any(PARCEL_OVERHEAD_BYTES)
-            if attachment is None:
-                break
-            feed.line_up_first(attachment)
-            self._fill_stream(stream, budget)
+        return bool(streams)
 
     def _fill(self, feed: Feed, budget: Budget) -> None:
         """Reads logs for a feed, as far as there is room and budget."""
@@ -121,7 +139,7 @@ class Pump:
                 passed_over = 0  # It does not wait for acks.
                 continue
             before = budget.given
-            caught_up = self._fill_stream(stream, budget)
+            caught_up = self._fill_stream(stream, budget, feed.pick)
             passed_over = 0 if caught_up or budget.given > before else passed_over + 1
         if budget.was_short or feed.is_short:
             registry.short.note(feed)
@@ -130,13 +148,13 @@ class Pump:
                 registry.wake(feed)
             feed.pass_over(passed_over)  # Also if it is all of them: another look may have been asked for.
 
-    def _fill_stream(self, stream: Stream, budget: Budget) -> bool:
+    def _fill_stream(self, stream: Stream, budget: Budget, pick: Pick) -> bool:
         """Reads the log for a stream that lags. Returns whether it has caught up; else it is behind the others then:
         keys take turns."""
         registry, feed = self._registry, stream.feed
         feed.clear_lagging(stream)
         give, lease_of, give_run = registry.give, registry.leases.of, registry.give_run
-        if fill(registry, stream, feed.pick, give, budget, lease_of, give_run):
+        if fill(registry, stream, pick, give, budget, lease_of, give_run):
             return True
         feed.set_lagging(stream)
         return False
