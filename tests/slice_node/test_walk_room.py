@@ -9,7 +9,7 @@ import pytest
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.limits import READ_ROWS_PER_STEP, WALKED_BINDING_BYTES
 from shoal_slice_node.core.node import requests
-from shoal_slice_node.core.turns import Source
+from shoal_slice_node.core.turns import Source, Work
 from tests.fuzz.small_limits import patched
 
 from .core_driver import CoreDriver, bind, declare
@@ -33,7 +33,7 @@ class Asked:
         self.core.change(*(bind("small", f"k{number}") for number in range(SMALL - 1)))
         self.answers: dict[int, wire.Answer] = {}
 
-    def ask(self, number: int, queue: bytes) -> None:
+    def ask(self, number: int, queue: bytes, source: Source | None = None) -> None:
         def done(answer: wire.Answer, error: Exception | None) -> None:
             assert error is None
             self.answers[number] = answer
@@ -42,7 +42,7 @@ class Asked:
             work = requests.pull(self.core.node, self.core.session(), wire.Pull(queue=queue, peek=True), 0, 1_000)
         else:
             work = requests.describe(self.core.node, wire.Describe(queues=[queue]))
-        self.core.node.turns.add(Source(number, number), work(), done)
+        self.core.node.add_work(source or Source(number, number), work(), done, reads=True)
 
 
 def test_few_walks_over_many_bindings_are_under_way_at_a_time() -> None:
@@ -68,6 +68,35 @@ def test_a_look_at_a_small_queue_does_not_wait() -> None:
     while asked.core.node.turns and len(asked.answers) < 2:
         asked.core.node.turns.step()
     assert sorted(asked.answers) == [20, 21]
+
+
+def test_nor_does_anything_of_the_same_session() -> None:
+    """Two users of a gateway who asked for a large queue again and again made its other users wait for 0.9 s."""
+    asked, session = Asked(), Source("gateway", 1)
+    for number in range(4):
+        asked.ask(number, b"large", session)
+    asked.ask(20, b"small", session)
+    assert not asked.core.node.turns.busy(session), "acks and attaches would wait"
+    while not asked.answers:
+        asked.core.node.turns.step()
+    assert sorted(asked.answers) == [20]
+    asked.core.node.turns.drop(session)
+    assert not asked.core.node.turns and asked.core.node.walk_room.held_bytes == 0
+
+
+def test_a_read_waits_for_what_its_session_asked_for_before() -> None:
+    asked, session = Asked(), Source("gateway", 1)
+
+    def attach() -> Work[None]:
+        for _ in range(3):
+            yield
+        asked.answers[99] = wire.Answer()
+
+    asked.core.node.add_work(session, attach(), lambda *_: None)
+    asked.ask(20, b"small", session)
+    while asked.core.node.turns:
+        asked.core.node.turns.step()
+    assert list(asked.answers) == [99, 20]
 
 
 def test_who_leaves_holds_up_nobody() -> None:

@@ -255,9 +255,9 @@ class Broker:
         self.state.counters.refuse(error.code)
         return wire.Answer(sequence=sequence, error=error.to_wire())
 
-    def add_work(self, source: Source, work: Work[object], done: Done) -> None:
-        """Does `work` in turns with other work. The pieces of one owner are done one after the other."""
-        self.node.add_work(source, work, done)
+    def add_work(self, source: Source, work: Work[object], done: Done, reads: bool = False) -> None:
+        """Does `work` in turns with other work: see Node.add_work."""
+        self.node.add_work(source, work, done, reads)
         self._pump_wake.set()
 
     def start_due_work(self) -> None:

@@ -114,14 +114,15 @@ def submit_work(
     answer: Answered,
     on_reserved: Callable[[Reservation], bool] | None = None,
     answer_bytes: int = LARGE_ANSWER_BYTES,
+    reads: bool = False,
 ) -> None:
     """Does `work` in turns, and answers with its result. It begins after everything that its source submitted before is
-    applied; the work of one source is done one piece after the other. With `on_reserved` it begins only when there is
-    room for an answer of `answer_bytes`: `on_reserved` then gets the reservation, and returns whether the answer is
-    still wanted."""
+    applied; the work of one source is done one piece after the other, unless it `reads` (Node.add_work). With
+    `on_reserved` it begins only when there is room for an answer of `answer_bytes`: `on_reserved` then gets the
+    reservation, and returns whether the answer is still wanted."""
 
     def begin() -> None:
-        broker.add_work(source, work(), done)
+        broker.add_work(source, work(), done, reads)
 
     def reserved(reservation: Reservation) -> None:
         assert on_reserved is not None

@@ -82,11 +82,11 @@ class SessionWork:
         elif kind == "pull":
             pulled = PullAnswer()
             work = node_requests.pull(broker.node, session, request.pull, 0, PULL_LEASE_MS_MAX, pulled)
-            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept, pulled.left))
+            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept, pulled.left), reads=True)
         elif kind == "describe":
             work = node_requests.describe(broker.node, request.describe)
             size_bytes = described_bytes(request.describe)
-            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept), size_bytes)
+            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept), size_bytes, reads=True)
         else:
             raise Malformed(f"frame {sequence} is {kind or 'empty'}: unknown here, or Open a second time")
         return large_bytes

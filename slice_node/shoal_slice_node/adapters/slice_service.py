@@ -215,7 +215,9 @@ class SliceService:
         source = Source(call.peer, call.peer)
         reservation = await self._broker.answers.reserved(source.connection, answer_bytes)
         call.held.callback(reservation.release)
-        answer = await self._ask(source, lambda answered: requests.submit_work(self._broker, source, 0, work, answered))
+        answer = await self._ask(
+            source, lambda answered: requests.submit_work(self._broker, source, 0, work, answered, reads=True)
+        )
         reservation.settle(answer.ByteSize())
         return answer
 

@@ -5,16 +5,36 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Hashable
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from shoal_contract.errors import ShoalError
 from shoal_slice_node.core.limits import LONG_WORK_STEPS
 
 Result = TypeVar("Result")
-Work: TypeAlias = Generator[None, None, Result]
-"""Yields after each bounded step, under about a millisecond; returns its result."""
+Work: TypeAlias = Generator[Any, None, Result]
+"""Yields None after each bounded step, under about a millisecond, or a Pause: it needs no step until that is over.
+Returns its result."""
 Done = Callable[[Any, Exception | None], None]
 """Called with the result, or with what the work raised."""
+
+
+class Pause:
+    """Lets work wait for something else without steps of its own."""
+
+    __slots__ = ("_go_on",)
+
+    def __init__(self) -> None:
+        self._go_on: Callable[[], None] | None = None
+
+    def then(self, go_on: Callable[[], None]) -> None:
+        """Notes what is called once it is over."""
+        self._go_on = go_on
+
+    def end(self) -> None:
+        go_on, self._go_on = self._go_on, None
+        if go_on is not None:
+            go_on()
 
 
 class Source(NamedTuple):
@@ -51,10 +71,14 @@ class Turns:
         """One for each span of steps that the first piece of an owner has had: connection -> owners. Connections have
         turns in each line, and owners have turns within their connection's."""
         self._pieces: dict[Source, deque[_Piece]] = {}
+        self._beside: dict[Source, dict[Source, None]] = {}
+        """What stands for an owner in the line, by owner, for each of its pieces that the others do not wait for."""
+        self._besides = 0
         self._turn = 0
 
     def __bool__(self) -> bool:
-        return bool(self._pieces)
+        """Returns whether some work can have a step."""
+        return any(self._lines)
 
     def busy(self, source: Source) -> bool:
         """Returns whether some work of this owner is not done yet."""
@@ -69,6 +93,22 @@ class Turns:
         else:
             pieces.append(_Piece(work, done))
 
+    def add_beside(self, source: Source, work: Work[Any], done: Done) -> None:
+        """Adds a piece of work that does not wait for the other pieces of its owner, nor they for it. It is dropped
+        with them."""
+        self._besides += 1
+        stands_for = Source(source.connection, (source.owner, self._besides))
+        self._beside.setdefault(source, {})[stands_for] = None
+
+        def ended(result: Any, error: Exception | None) -> None:
+            beside = self._beside[source]
+            del beside[stands_for]
+            if not beside:
+                del self._beside[source]
+            done(result, error)
+
+        self.add(stands_for, work, ended)
+
     def step(self) -> None:
         """Does one step of the first piece of the next connection's next owner. `done` may add more. Must not be called
         while there is no work."""
@@ -77,8 +117,9 @@ class Turns:
         piece = pieces[0]
         result, ended = None, True
         failure: Exception | None = None
+        pause: Pause | None = None
         try:
-            next(piece.work)
+            pause = next(piece.work)
             ended = False
         except StopIteration as stop:
             result = stop.value
@@ -89,13 +130,21 @@ class Turns:
         piece.steps += 1
         if ended:
             pieces.popleft()
-        if pieces:
+        if pause is not None:
+            pause.then(partial(self._go_on, source, piece))
+        elif pieces:
             self._line_up(source, pieces[0].steps)
         else:
             del self._pieces[source]
         if ended:
             piece.done(result, failure)
             failure = None  # A traceback has this frame.
+
+    def _go_on(self, source: Source, piece: _Piece) -> None:
+        """Lines up an owner whose first piece paused, unless it was dropped."""
+        pieces = self._pieces.get(source)
+        if pieces and pieces[0] is piece:
+            self._line_up(source, piece.steps)
 
     def _next(self) -> Source:
         """Takes the next owner out of its line."""
@@ -115,6 +164,8 @@ class Turns:
 
     def drop(self, source: Source) -> None:
         """Drops the work of an owner that is gone: it is not done any further, and `done` is not called."""
+        for stands_for in self._beside.pop(source, ()):
+            self.drop(stands_for)
         pieces = self._pieces.pop(source, None)
         if pieces is None:
             return

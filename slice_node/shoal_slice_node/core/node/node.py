@@ -125,9 +125,13 @@ class Node:
         self.turns.drop(source)
         self.dispatcher.close(session)
 
-    def add_work(self, source: Source, work: Work[object], done: Done) -> None:
-        """Does `work` in turns; work of one owner is done one after the other."""
-        self.turns.add(source, work, done)
+    def add_work(self, source: Source, work: Work[object], done: Done, reads: bool = False) -> None:
+        """Does `work` in turns; work of one owner is done one after the other. `reads`: it looks at a queue, or pulls
+        from it, which may take long: what the owner asks for later does not wait for it."""
+        if reads and not self.turns.busy(source):
+            self.turns.add_beside(source, work, done)
+        else:
+            self.turns.add(source, work, done)
 
     def tick(self, now_ms: int, wall_ms: int) -> None:
         """Tells the time. `wall_ms`: the machine's, which may jump: absolute times are compared with it."""

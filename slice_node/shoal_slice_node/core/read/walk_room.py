@@ -7,10 +7,9 @@ bindings they begin at once: a look at one queue need not wait.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 
 from shoal_slice_node.core.limits import WALK_BINDINGS_AT_ONCE, WALKED_BINDING_BYTES, WALKS_BYTES_MAX
-from shoal_slice_node.core.turns import Result, Work
+from shoal_slice_node.core.turns import Pause, Result, Work
 
 
 class WalkRoom:
@@ -20,7 +19,8 @@ class WalkRoom:
 
     def __init__(self) -> None:
         self.held_bytes = 0
-        self._line: deque[object] = deque()
+        self._line: deque[Pause] = deque()
+        """Those that wait, the first one first."""
 
     def within(self, bindings: int, walk: Work[Result]) -> Work[Result]:
         """Does the work of a walk over so many bindings once there is room for it."""
@@ -28,17 +28,23 @@ class WalkRoom:
             return (yield from walk)
         size_bytes = bindings * WALKED_BINDING_BYTES
         yield from self._wait(size_bytes)
-        self.held_bytes += size_bytes
         try:
             return (yield from walk)
         finally:
             self.held_bytes -= size_bytes
+            self._look_again()
 
-    def _wait(self, size_bytes: int) -> Iterator[None]:
-        ticket = object()
-        self._line.append(ticket)
+    def _wait(self, size_bytes: int) -> Work[None]:
+        place = Pause()
+        self._line.append(place)
         try:
-            while self._line[0] is not ticket or (self.held_bytes and self.held_bytes + size_bytes > WALKS_BYTES_MAX):
-                yield
+            while self._line[0] is not place or (self.held_bytes and self.held_bytes + size_bytes > WALKS_BYTES_MAX):
+                yield place
         finally:
-            self._line.remove(ticket)
+            self._line.remove(place)
+            self._look_again()
+        self.held_bytes += size_bytes
+
+    def _look_again(self) -> None:
+        if self._line:
+            self._line[0].end()
