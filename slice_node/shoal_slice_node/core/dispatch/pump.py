@@ -46,9 +46,9 @@ class Pump:
 
     def __init__(self, registry: Registry, growing: Growing, attaching: Attaching, acks: AcksInFlight) -> None:
         self._registry = registry
-        self._left_out: OrderedDict[Feed, int] = OrderedDict()
-        """Feeds of which all keys, or so many, are to be looked at for what may come out of turn: a look at them ended
-        where those that consume them had no room for what is next of one key."""
+        self._left_out: OrderedDict[Feed, list[Stream]] = OrderedDict()
+        """Streams of each feed that are to be looked at for what may come out of turn, the last one first: a look ended
+        before it came to them, where those that consume the feed had no room for what is next of another one."""
         self._kinds = (
             _Kind(registry.ready, self._fill_turn),
             _Kind(growing.spreads, partial(growing.turn, PUMP_TURN_HANDLES)),
@@ -96,32 +96,29 @@ class Pump:
         feed, _ = self._registry.ready.popitem(last=False)
         budget, somebody_lined_up = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES), feed.has_line
         self._fill(feed, budget)
-        if feed.has_line or not (feed.lagging and self._registry.shares.line.is_crowded):
+        if feed.has_line or not self._registry.shares.line.is_crowded:
             return
-        if somebody_lined_up:
-            self._left_out[feed] = len(feed.lagging)
+        lagging, left = feed.lagging, self._left_out.setdefault(feed, [])
+        if somebody_lined_up or len(left) > len(lagging):
+            left[:] = reversed(lagging.values())
         elif not budget.given:
-            newest = list(islice(reversed(feed.lagging.values()), NEWEST_LOOKED_AT_MAX))
-            self._fill_out_of_turn(feed, newest, budget)
+            left += reversed(list(islice(reversed(lagging.values()), NEWEST_LOOKED_AT_MAX)))
 
     def _left_out_turn(self) -> None:
-        """Looks at a few keys of a feed that were left out of a look."""
-        feed, left = self._left_out.popitem(last=False)
-        streams = feed.first_lagging(min(left, FREED_STREAMS_MAX))
-        if self._fill_out_of_turn(feed, streams, Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)) and left > len(streams):
-            self._left_out[feed] = left - len(streams)
-
-    def _fill_out_of_turn(self, feed: Feed, streams: list[Stream], budget: Budget) -> bool:
-        """Reads the logs of some keys of a feed while those that consume it wait for room for something else: what is
-        next may come out of turn. Returns False if nothing may."""
-        for stream in streams:
+        """Looks at a few keys of a feed that were left out of a look, while those that consume it wait for room for
+        something else."""
+        feed, streams = self._left_out.popitem(last=False)
+        budget = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)
+        for _ in range(min(FREED_STREAMS_MAX, len(streams))):
             if feed.gone or feed.pick_any(PARCEL_OVERHEAD_BYTES) is None:
-                return False
-            self._fill_stream(stream, budget, feed.pick_any)
+                return
             if budget.spent:
-                self._registry.wake(feed)
                 break
-        return bool(streams)
+            stream = streams.pop()
+            if stream.lagging:
+                self._fill_stream(stream, budget, feed.pick_any)
+        if streams:
+            self._left_out[feed] = streams
 
     def _fill(self, feed: Feed, budget: Budget) -> None:
         """Reads logs for a feed, as far as there is room and budget."""
@@ -136,7 +133,7 @@ class Pump:
                 feed.clear_lagging(stream)
                 feed.set_lagging(stream)
                 budget.looks -= LOOKS_PER_LARGE_NEXT
-                passed_over = 0  # It does not wait for acks.
+                passed_over += 1
                 continue
             before = budget.given
             caught_up = self._fill_stream(stream, budget, feed.pick)
