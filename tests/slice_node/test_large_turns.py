@@ -10,50 +10,10 @@ import pytest
 from shoal_slice_node.core.dispatch.served import silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.shares import DispatchShares
-from shoal_slice_node.core.limits import LARGE_DELIVERY_BYTES
 from tests.fuzz.small_limits import patched
 
 from .core_driver import CoreDriver, bind, declare, publish
-
-LARGE = bytes(2 * LARGE_DELIVERY_BYTES)
-SHARE_BYTES = 6 * len(LARGE)
-TURNS_MAX = 5_000
-
-
-def crowded() -> tuple[CoreDriver, list[Session]]:
-    """Sessions that hold all of the share with large chunks, or wait for some of it."""
-    core = CoreDriver()
-    core.restart(DispatchShares(deliveries_bytes=SHARE_BYTES))
-    return core, readers_of(core)
-
-
-def readers_of(core: CoreDriver) -> list[Session]:
-    sessions = []
-    for number in range(10):
-        core.change(declare(f"r{number}"), bind(f"r{number}", f"r{number}"))
-        for _ in range(3):
-            core.change(publish(f"r{number}", LARGE))
-        sessions.append(core.session(1 << 20, f"r{number}"))
-        core.attach(sessions[-1], f"r{number}")
-        rest(core)
-    assert core.dispatcher.shares.line.is_nearly_full
-    return sessions
-
-
-def rest(core: CoreDriver) -> int:
-    """Returns how many turns the pump had."""
-    for number in range(TURNS_MAX):
-        if not core.dispatcher.turn():
-            return number
-    raise AssertionError("the pump never rests")
-
-
-def takes(core: CoreDriver, session: Session) -> int:
-    """The transport takes what waits for the session. Returns how many chunks."""
-    taken = core.dispatcher.take(session, 1 << 20)
-    core.dispatcher.sent(session, taken.cost_bytes)
-    rest(core)
-    return len(taken.deliveries)
+from .large_readers import LARGE, SHARE_BYTES, crowded, readers_of, rest, takes
 
 
 def all_come(core: CoreDriver, readers: Sequence[Session], session: Session) -> int:
@@ -66,7 +26,7 @@ def all_come(core: CoreDriver, readers: Sequence[Session], session: Session) -> 
     return got
 
 
-@pytest.mark.parametrize("first", range(17))
+@pytest.mark.parametrize("first", range(19))
 @pytest.mark.parametrize("leaves", ["stop", "close", "detach", "fills its window"])
 def test_a_consumer_is_looked_at_though_another_one_of_the_queue_met_a_large_chunk(leaves: str, first: int) -> None:
     """A worker with an open window fell silent, beside one that met a large chunk and then left."""

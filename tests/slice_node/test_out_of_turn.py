@@ -6,7 +6,12 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.options import QueueOptions
-from shoal_slice_node.core.limits import FREED_STREAMS_MAX, LARGE_DELIVERY_BYTES, OUT_OF_TURN_PARTS
+from shoal_slice_node.core.limits import (
+    FREED_STREAMS_MAX,
+    LARGE_DELIVERY_BYTES,
+    OUT_OF_TURN_OF_LEFT_PARTS,
+    OUT_OF_TURN_PARTS,
+)
 
 from .core_driver import bind, declare, publish
 from .crowd import CHUNK, CONNECTIONS, SHARE_BYTES, crowd
@@ -58,6 +63,15 @@ def test_what_comes_out_of_turn_leaves_enough_for_what_is_smaller() -> None:
         assert got and kept.held_bytes <= SHARE_BYTES // OUT_OF_TURN_PARTS
         assert got == 100 or size > 1_000, "those that are larger have filled it"
     assert took(core, consumer(core, "new", "new", [b"x"])) == [1]
+
+
+def test_a_client_that_reads_nothing_holds_little_of_it_however_much_comes() -> None:
+    core, _ = crowd()
+    silent = consumer(core, "silent", "silent")
+    for _ in range(100):
+        core.change(publish("silent", bytes(900)))
+        core.pump()
+    assert 0 < silent.under_way_bytes * OUT_OF_TURN_OF_LEFT_PARTS <= SHARE_BYTES // OUT_OF_TURN_PARTS
 
 
 def test_a_connection_gets_little_out_of_turn_however_many_sessions_it_has() -> None:

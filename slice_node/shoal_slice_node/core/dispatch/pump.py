@@ -114,9 +114,9 @@ class Pump:
                 return
             if budget.spent:
                 break
-            stream = streams.pop()
-            if stream.lagging:
-                self._fill_stream(stream, budget, feed.pick_any)
+            stream, given, passed_over = streams.pop(), budget.given, feed.passed_over
+            if stream.lagging and not self._fill_stream(stream, budget, feed.pick_any) and budget.given == given:
+                feed.pass_over(passed_over)  # A look in vain undoes no count of such looks.
         if streams:
             self._left_out[feed] = streams
 
