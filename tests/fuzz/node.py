@@ -284,8 +284,8 @@ class Node:
     def submit(self, item: Item, source: Hashable = None) -> None:
         self.node.commit.submit(item, source)
 
-    def add_work(self, source: Source, work: Work[object], done: Done) -> None:
-        self.node.add_work(source, work, done)
+    def add_work(self, source: Source, work: Work[object], done: Done, reads: bool = False) -> None:
+        self.node.add_work(source, work, done, reads)
 
     @property
     def refuses(self) -> str:
