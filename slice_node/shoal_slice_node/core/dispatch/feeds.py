@@ -351,8 +351,8 @@ class Feed:
         return attachment
 
     def pick_any(self, cost_bytes: int, more: int = 0, more_bytes: int = 0) -> Attachment | None:
-        """Does as `pick`, or returns one of a few that wait for room for something else, if so little may come now."""
-        if (in_line := self.pick(cost_bytes, more, more_bytes)) is not None:
+        """Does as `pick`; with nobody in line, returns one of a few that wait, if so little may come out of turn."""
+        if (in_line := self.pick(cost_bytes, more, more_bytes)) is not None or self._line:
             return in_line
         for found in self._few_in_turn():
             has_window = found.window_open and (not more or found.has_window_behind(more, more_bytes))
