@@ -19,8 +19,6 @@ SMALL: dict[str, tuple[int, ...]] = {
     # Tables.
     "BUCKET_ENTRIES_MEAN": (2,),
     "GONE_RUN_MIN": (1, 2),
-    "WALK_BINDINGS_AT_ONCE": (0, 2),
-    "WALKS_BYTES_MAX": (1,),
     "SORTED_ANEW_MAX": (0, 2),
     "RECENT_KEYS_MAX": (1, 3),
     "RUN_KEYS_MAX": (2, 6),

@@ -158,7 +158,7 @@ class SliceService:
         work = node_requests.pull(
             self._broker.node, self._session, request.pull, PULL_LEASE_MS_DEFAULT, PULL_LEASE_MS_MAX
         )
-        answer = await self._read(call, work)
+        answer = await self._read(call, _while_wanted(call, work) if request.pull.peek else work)
         return wire.PullResponse(deliveries=answer.pulled.deliveries, gaps=answer.pulled.gaps)
 
     async def ack(self, request: wire.AckRequest, call: Call) -> wire.AckResponse:
@@ -189,7 +189,7 @@ class SliceService:
             raise failure
 
     async def describe(self, request: wire.DescribeRequest, call: Call) -> wire.DescribeResponse:
-        work = node_requests.describe(self._broker.node, request.describe)
+        work = _while_wanted(call, node_requests.describe(self._broker.node, request.describe))
         answer = await self._read(call, work, described_bytes(request.describe))
         return wire.DescribeResponse(description=answer.description)
 
@@ -235,6 +235,26 @@ class SliceService:
         if answer.HasField("error"):
             raise from_wire(answer.error)
         return answer
+
+
+def _while_wanted(call: Call, work: Callable[[], Work[wire.Answer]]) -> Callable[[], Work[wire.Answer]]:
+    """Returns work that takes nothing, and ends at its next step once the client has hung up."""
+    has_left: list[bool] = []
+    call.held.callback(has_left.append, True)
+
+    def begin() -> Work[wire.Answer]:
+        wanted = work()
+        while not has_left:
+            try:
+                next(wanted)
+            except StopIteration as stop:
+                answer: wire.Answer = stop.value
+                return answer
+            yield
+        wanted.close()
+        return wire.Answer()
+
+    return begin
 
 
 def _of_queues(acks: Sequence[wire.Ack]) -> list[wire.Ack]:

@@ -359,16 +359,6 @@ WITHDRAWN_PER_STEP: Final = 100
 DESCRIBE_BINDINGS_MAX: Final = 200_000
 """Bindings of all queues named by one Describe: about a second of work, in turns. A largest queue can be described."""
 
-WALK_BINDINGS_AT_ONCE: Final = 500
-"""Bindings of a queue that is walked over without waiting for room: 45 KB, for each of the 500 describes that have room
-for their answers at a time."""
-
-WALKED_BINDING_BYTES: Final = 90
-"""Memory of a binding that a walk has met."""
-
-WALKS_BYTES_MAX: Final = 16 << 20
-"""Memory of all walks over queues with more bindings: of one of the largest queues at a time. It is in the base."""
-
 DESCRIBE_LISTED_MAX: Final = 10_000
 """Bindings listed in one Describe: the answer fits a frame."""
 

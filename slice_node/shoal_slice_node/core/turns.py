@@ -5,36 +5,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Hashable
-from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from shoal_contract.errors import ShoalError
 from shoal_slice_node.core.limits import LONG_WORK_STEPS
 
 Result = TypeVar("Result")
-Work: TypeAlias = Generator[Any, None, Result]
-"""Yields None after each bounded step, under about a millisecond, or a Pause: it needs no step until that is over.
-Returns its result."""
+Work: TypeAlias = Generator[None, None, Result]
+"""Yields after each bounded step, under about a millisecond; returns its result."""
 Done = Callable[[Any, Exception | None], None]
 """Called with the result, or with what the work raised."""
-
-
-class Pause:
-    """Lets work wait for something else without steps of its own."""
-
-    __slots__ = ("_go_on",)
-
-    def __init__(self) -> None:
-        self._go_on: Callable[[], None] | None = None
-
-    def then(self, go_on: Callable[[], None]) -> None:
-        """Notes what is called once it is over."""
-        self._go_on = go_on
-
-    def end(self) -> None:
-        go_on, self._go_on = self._go_on, None
-        if go_on is not None:
-            go_on()
 
 
 class Source(NamedTuple):
@@ -77,8 +57,7 @@ class Turns:
         self._turn = 0
 
     def __bool__(self) -> bool:
-        """Returns whether some work can have a step."""
-        return any(self._lines)
+        return bool(self._pieces)
 
     def busy(self, source: Source) -> bool:
         """Returns whether some work of this owner is not done yet."""
@@ -117,9 +96,8 @@ class Turns:
         piece = pieces[0]
         result, ended = None, True
         failure: Exception | None = None
-        pause: Pause | None = None
         try:
-            pause = next(piece.work)
+            next(piece.work)
             ended = False
         except StopIteration as stop:
             result = stop.value
@@ -130,21 +108,13 @@ class Turns:
         piece.steps += 1
         if ended:
             pieces.popleft()
-        if pause is not None:
-            pause.then(partial(self._go_on, source, piece))
-        elif pieces:
+        if pieces:
             self._line_up(source, pieces[0].steps)
         else:
             del self._pieces[source]
         if ended:
             piece.done(result, failure)
             failure = None  # A traceback has this frame.
-
-    def _go_on(self, source: Source, piece: _Piece) -> None:
-        """Lines up an owner whose first piece paused, unless it was dropped."""
-        pieces = self._pieces.get(source)
-        if pieces and pieces[0] is piece:
-            self._line_up(source, piece.steps)
 
     def _next(self) -> Source:
         """Takes the next owner out of its line."""

@@ -37,7 +37,6 @@ from shoal_slice_node.core.node.commit import Commit, Item
 from shoal_slice_node.core.node.limited_binds import limit_binds
 from shoal_slice_node.core.node.maintenance import Maintenance
 from shoal_slice_node.core.node.unused_drops import UnusedDrops
-from shoal_slice_node.core.read.walk_room import WalkRoom
 from shoal_slice_node.core.rows.ids import ID_BYTES
 from shoal_slice_node.core.turns import Done, Source, Turns, Work
 from shoal_slice_node.core.verbs.engine import Engine
@@ -71,7 +70,6 @@ class Node:
         self.reclaims = ReclaimList(engine.state.tables)
         self.due = DueList(engine.state)
         self.turns = Turns()
-        self.walk_room = WalkRoom()
         self.unused_drops = UnusedDrops(self.dispatcher, lambda: self.now_ms)
         self.commit = Commit(engine, epoch, self._on_effects, let_go, self._decide)
         self.acks = AckFlush(self.commit, self.dispatcher)

@@ -162,9 +162,7 @@ def pull(
         answer = wire.Answer(pulled=wire.Deliveries(life=life_of(queue_id)))
         found: Sequence[wire.Delivery | Parcel] = ()
         if request.peek:
-            queue = node.state.load_queue_by_id(queue_id)
-            peeking = peek(node.state, queue_id, messages, body_bytes, node.dispatcher.expiry_clock_ms)
-            found = yield from node.walk_room.within(0 if queue is None else queue.bindings, peeking)
+            found = yield from peek(node.state, queue_id, messages, body_bytes, node.dispatcher.expiry_clock_ms)
         elif node.dispatcher.part_here(request.queue) is not None:
             found = yield from node.puller.pull(session, queue_id, terms, node.now_ms, pull_answer)
         else:
@@ -199,7 +197,7 @@ def describe(node: Node, request: wire.Describe) -> Callable[[], Work[wire.Answe
 def _describe(node: Node, request: wire.Describe) -> Work[wire.Answer]:
     """Describes. Raises NotOwner, ResourceExhausted."""
     consumers, due_ms = partial(_consumers, node), partial(_due_ms, node)
-    description = yield from describe_work(node.state, request, consumers, due_ms, node.walk_room)
+    description = yield from describe_work(node.state, request, consumers, due_ms)
     return wire.Answer(description=description)
 
 

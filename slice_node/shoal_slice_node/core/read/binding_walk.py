@@ -1,16 +1,18 @@
-"""Walks over all bindings of a queue, a bounded number at a time: bucket by bucket, then those that ended with a
-backlog.
+"""Walks over all bindings of a queue, a bounded number at a time: those that ended with a backlog, then the live ones,
+bucket by bucket.
 
-Between two steps the queue may change. If it grows, bindings move to higher buckets; the walk meets them again and then
-leaves them out. If it shrinks, bindings move to lower buckets, so the walk begins anew. Every binding that stays as it
-is comes exactly once.
+Between two steps the queue may change: its buckets split and join. So the live ones come in the order of their hashes'
+bits, the last bit first: whatever the number of buckets, each holds a stretch of this order, and the walk keeps no more
+than where it is. (So does SCAN of Redis, https://redis.io/docs/latest/commands/scan/.) Every binding that stays as it
+is comes exactly once; one that ends, or is bound again, may be left out, or come twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
+from zlib import crc32
 
 from shoal_slice_node.core.apply.lookups import done_of, kept_part
 from shoal_slice_node.core.apply.queues import Queue
@@ -19,6 +21,13 @@ from shoal_slice_node.core.limits import LOAD_DETAILS_PER_STEP, WALKED_RANGES_PE
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.detail_row import count_ranges, decode_detail, detail_key
 from shoal_slice_node.core.rows.ids import ID_BYTES, next_id
+
+_HASH_BITS = 32
+_REVERSED = bytes([int(f"{byte:08b}"[::-1], 2) for byte in range(256)])
+"""Maps a byte to that with its bits in the opposite order."""
+
+_Place: TypeAlias = tuple[int, bytes]
+"""A place in the walk: the reversed hash, and the key id where hashes are equal."""
 
 
 class Binding(NamedTuple):
@@ -41,38 +50,50 @@ class Binding(NamedTuple):
 def walk_bindings(state: State, queue_id: bytes) -> Iterator[list[Binding]]:
     """Yields batches of bindings, with up to WALKED_RANGES_PER_STEP done ranges and those of one binding more. If the
     queue is dropped on the way, no more bindings follow."""
-    number = seen_buckets = 0
-    met: set[bytes] = set()
-    while (queue := state.load_queue_by_id(queue_id)) is not None:
-        if queue.extra_buckets < seen_buckets:
-            number = 0
-        seen_buckets = queue.extra_buckets
-        if number > seen_buckets:
-            break
-        found, is_whole = _some_of(state, queue, number, met)
+    yield from _ended(state, queue_id)
+    last: _Place = (0, b"")
+    while last[0] >> _HASH_BITS == 0 and (queue := state.load_queue_by_id(queue_id)) is not None:
+        found, last = _some_of(state, queue, last)
         yield found
-        number += is_whole
-    yield from _ended(state, queue_id, met)
 
 
-def _some_of(state: State, queue: Queue, number: int, met: set[bytes]) -> tuple[list[Binding], bool]:
-    """Returns bindings of one bucket that were not met yet, and whether these are all."""
+def bucket_at(place: int, buckets: int) -> tuple[int, int]:
+    """Returns the number of the bucket that holds the reversed hash `place`, and the first reversed hash behind it."""
+    level_bits = buckets.bit_length() - 1
+    hashed = _reversed(place)
+    number = hashed & ((2 << level_bits) - 1)
+    if number >= buckets:
+        number -= 1 << level_bits
+    # One that was split on this level, or came by that, is told by one bit more than the others.
+    bits = level_bits + (number >> level_bits > 0 or number + (1 << level_bits) < buckets)
+    width = 1 << (_HASH_BITS - bits)
+    return number, (place // width + 1) * width
+
+
+def _reversed(hashed: int) -> int:
+    return int.from_bytes(hashed.to_bytes(4, "little").translate(_REVERSED), "big")
+
+
+def _some_of(state: State, queue: Queue, last: _Place) -> tuple[list[Binding], _Place]:
+    """Returns bindings of one bucket that come behind `last`, and up to where these are all."""
+    number, end = bucket_at(last[0], queue.extra_buckets + 1)
     bucket = queue.numbered_bucket(number)
     found: list[Binding] = []
     ranges = 0
-    for key_id, start in bucket.starts.items():
-        if key_id in met:
+    for place in sorted([(_reversed(crc32(key_id)), key_id) for key_id in bucket.starts]):
+        if place <= last:
             continue
         if ranges >= WALKED_RANGES_PER_STEP:
-            return found, False
+            return found, last
+        key_id = place[1]
         done = done_of(state.tables, queue, key_id)
         ranges += len(done)
-        met.add(key_id)
-        found.append(Binding(key_id, start, bucket.cursor(key_id), 0, done))
-    return found, True
+        found.append(Binding(key_id, bucket.starts[key_id], bucket.cursor(key_id), 0, done))
+        last = place
+    return found, (end, b"")
 
 
-def _ended(state: State, queue_id: bytes, met: set[bytes]) -> Iterator[list[Binding]]:
+def _ended(state: State, queue_id: bytes) -> Iterator[list[Binding]]:
     after = bytes(ID_BYTES)
     while (queue := state.load_queue_by_id(queue_id)) is not None and queue.details:
         found: list[Binding] = []
@@ -82,10 +103,9 @@ def _ended(state: State, queue_id: bytes, met: set[bytes]) -> Iterator[list[Bind
             count += 1  # noqa: SIM113 - it is read after the loop
             key_id = row_key[ID_BYTES:]
             after = next_id(key_id)
-            if key_id not in met:
-                detail = decode_detail(row)
-                if detail.ended:
-                    found.append(Binding(key_id, detail.start, detail.cursor, detail.end, detail.done))
+            detail = decode_detail(row)
+            if detail.ended:
+                found.append(Binding(key_id, detail.start, detail.cursor, detail.end, detail.done))
             ranges += count_ranges(row)
             if ranges >= WALKED_RANGES_PER_STEP:
                 break

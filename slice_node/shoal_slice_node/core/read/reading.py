@@ -29,7 +29,6 @@ from shoal_slice_node.core.limits import (
     READ_ROWS_PER_STEP,
 )
 from shoal_slice_node.core.read.binding_walk import Binding, walk_bindings
-from shoal_slice_node.core.read.walk_room import WalkRoom
 from shoal_slice_node.core.rows.detail_row import KEY_ID, count_ranges, detail_key
 from shoal_slice_node.core.rows.farewell_row import after_s_of, key_of, queue_key
 from shoal_slice_node.core.rows.ids import ID_BYTES, next_id
@@ -52,13 +51,9 @@ def _due_not_known(queue_id: bytes, after_s: int) -> int:
 
 
 def describe(
-    state: State,
-    request: wire.Describe,
-    consumers: ConsumersOf,
-    due_ms: FarewellDue = _due_not_known,
-    room: WalkRoom | None = None,
+    state: State, request: wire.Describe, consumers: ConsumersOf, due_ms: FarewellDue = _due_not_known
 ) -> Work[wire.Description]:
-    """Answers a Describe. `room`: what its walks share with others.
+    """Answers a Describe.
 
     Raises InvalidName, NotOwner; ResourceExhausted if its queues have more than DESCRIBE_BINDINGS_MAX bindings, where
     DESCRIBE_RANGES_PER_BINDING done ranges count as one.
@@ -69,8 +64,7 @@ def describe(
     listed = 0
     for number, name in enumerate(request.queues):
         bindings_max = DESCRIBE_LISTED_MAX - listed if request.bindings else 0
-        work = _describe_queue(state, name, consumers, due_ms, bindings_max)
-        found = yield from (room.within(_bindings_of(state, name), work) if room is not None else work)
+        found = yield from _describe_queue(state, name, consumers, due_ms, bindings_max)
         listed += len(found.bindings)
         description.queues.append(found)
         if number % READ_ROWS_PER_STEP == READ_ROWS_PER_STEP - 1:
@@ -80,11 +74,6 @@ def describe(
         if number % READ_ROWS_PER_STEP == READ_ROWS_PER_STEP - 1:
             yield
     return description
-
-
-def _bindings_of(state: State, name: bytes) -> int:
-    queue = state.load_queue(name)
-    return 0 if queue is None else queue.bindings
 
 
 def _check_cost(state: State, names: Iterable[bytes]) -> Work[None]:
@@ -146,6 +135,9 @@ def _describe_queue(
         described.farewell.CopyFrom(wire.FarewellDescription(key=key_of(farewell), after_s=after_s, due_ms=due))
     cost = 0
     for batch in walk_bindings(state, queue.id):
+        if not batch:
+            cost = 0
+            yield  # Rows were read all the same.
         for binding in batch:
             if cost >= READ_ROWS_PER_STEP:
                 cost = 0
