@@ -1,6 +1,6 @@
 """Provides the steps of consumers: attach, detach, pull, read what comes, ack it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from random import Random
 from typing import NamedTuple
 
@@ -52,7 +52,7 @@ def detach(world: World, random: Random) -> None:
 
 
 def read(
-    world: World, client: Client | None, work: Callable[[], Work[wire.Answer]], random: Random, reads: bool = False
+    world: World, client: Client | None, work: Callable[[], Work[wire.Answer]], random: Random, reads: Hashable = None
 ) -> None:
     """Submits work as the session's stream, or a unary call, does."""
     source = UNARY if client is None else source_of(client.session)
@@ -78,7 +78,7 @@ def pull(world: World, random: Random) -> None:
     session = world.node.shared if client is None else client.session
     world.say("pull", session.number, request)
     default_ms = 1500 if client is None else 0
-    read(world, client, requests.pull(world.node.node, session, request, default_ms, 3000), random, reads=True)
+    read(world, client, requests.pull(world.node.node, session, request, default_ms, 3000), random, request.queue)
 
 
 def receive(world: World, session: int, handle: int | None, delivery: wire.Delivery) -> None:

@@ -284,7 +284,7 @@ class Node:
     def submit(self, item: Item, source: Hashable = None) -> None:
         self.node.commit.submit(item, source)
 
-    def add_work(self, source: Source, work: Work[object], done: Done, reads: bool = False) -> None:
+    def add_work(self, source: Source, work: Work[object], done: Done, reads: Hashable = None) -> None:
         self.node.add_work(source, work, done, reads)
 
     @property

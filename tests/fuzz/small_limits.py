@@ -156,7 +156,7 @@ SMALL: dict[str, tuple[int, ...]] = {
     "PULL_FLOOR": (1, 2),
     "OWED_OVER": (1,),
     "ENDED_TOLD_MAX": (1,),
-    "LIVE_LOOKS_MAX": (1,),
+    "OUT_OF_LINE_LOOKS_MAX": (1,),
     "LIVE_WAITING_BYTES_MAX": (0, 50),
     "COUNTED_NAME_BYTES": (0, 1),
     # Watches.

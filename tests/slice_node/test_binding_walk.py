@@ -100,7 +100,7 @@ class Asked:
 
     def describe(self, name: str) -> None:
         work = requests.describe(self.core.node, wire.Describe(queues=[name.encode()]))
-        self.core.node.add_work(self.source, work(), lambda *_: self.done.append(name), reads=True)
+        self.core.node.add_work(self.source, work(), lambda *_: self.done.append(name), reads=object())
 
     def other(self) -> None:
         def attach() -> Work[None]:
@@ -126,6 +126,27 @@ def test_nothing_of_a_session_waits_for_its_look_at_a_large_queue() -> None:
     assert asked.done == ["small", "other"]
     asked.core.node.turns.drop(asked.source)
     assert not asked.core.node.turns
+
+
+def test_pulls_of_one_queue_wait_for_each_other() -> None:
+    """Their answers overtook each other, and took a key's messages alternately."""
+    asked = Asked()
+    core, order = asked.core, list[int]()
+    for _ in range(10):
+        core.change(publish("k1", *([b"x"] * 100)))
+    session = core.session()
+    for number, messages in enumerate((600, 5, 5)):
+        work = requests.pull(core.node, session, wire.Pull(queue=b"small", messages_max=messages), 0, 1_000)
+
+        def done(answer: wire.Answer, _: Exception | None, number: int = number) -> None:
+            order.append(number)
+            taken = answer.pulled.deliveries
+            assert (taken[0].low, taken[-1].to) == [(1, 601), (601, 606), (606, 611)][number]
+
+        core.node.add_work(asked.source, work(), done, reads=b"small")
+    while core.node.has_turns and len(order) < 3:
+        core.node.turn()
+    assert order == [0, 1, 2]
 
 
 def test_a_read_waits_for_what_its_session_asked_for_before() -> None:

@@ -136,6 +136,48 @@ def test_what_is_new_comes_beside_large_ones_to_all_queues(how: str) -> None:
     assert sorted(size for session in sessions for size in took(core, session)) == [1]
 
 
+@pytest.mark.parametrize("timeout_ms", [0, 30_000])
+@pytest.mark.parametrize("workers", [16, 17, 40])
+def test_the_one_free_worker_of_many_gets_what_is_small(workers: int, timeout_ms: int) -> None:
+    """With more than 16, of which all but one were busy, none was found: the free one lay idle."""
+    core, _ = crowd()
+    core.change(declare_with("jobs", QueueOptions(ack_timeout_ms=timeout_ms)), bind("jobs", "first", "large"))
+    busy = [core.session(1 << 20, f"w{number}") for number in range(workers - 1)]
+    for session in busy:
+        core.attach(session, "jobs", messages=1)
+    core.pump()
+    while any(attachment.window_open for session in busy for attachment in session.attachments.values()):
+        core.change(publish("first", b"job"))
+        core.pump()
+        for session in busy:
+            took(core, session)
+    free = core.session(1 << 20, "free")
+    core.attach(free, "jobs", messages=100)
+    core.pump()
+    core.change(publish("large", CHUNK))
+    core.pump()
+    while free.waiting:
+        took(core, free)
+    for number in range(10):
+        core.change(bind("jobs", f"small{number}"), publish(f"small{number}", b"x"))
+        core.pump()
+        assert took(core, free) == [1]
+
+
+def test_what_others_let_go_of_is_looked_at() -> None:
+    """Others filled what may come out of turn for a moment, and read: who had found no room lay silent, with all of it
+    free."""
+    core, _ = crowd()
+    others = [consumer(core, f"o{number}", f"o{number}", [bytes(4_000)]) for number in range(150)]
+    waits = consumer(core, "waits", "waits", [bytes(4_000)])
+    assert not waits.waiting and any(not other.waiting for other in others)
+    got = 0
+    while ready := [other for other in (*others, waits) if other.waiting]:
+        for other in ready:
+            got += len(took(core, other))
+    assert got == 151
+
+
 @pytest.mark.parametrize("large_first", ["nothing", "queues", "keys", "sessions"])
 def test_what_waits_behind_large_ones_comes_as_a_client_reads(large_first: str) -> None:
     """A look at what may come now was lost where it met a large chunk: with nothing under way, nothing asked for

@@ -16,6 +16,7 @@ from shoal_slice_node.adapters.limits import (
     BYTES_PER_WEIGHT,
     DELIVERIES_PER_WRITE_BYTES,
     ENDED_PER_RESPONSE_MAX,
+    LARGE_ANSWER_BYTES,
     LARGE_ANSWER_WEIGHT,
     NEW_PARTS_PER_RESPONSE_MAX,
     OPERATIONS_PER_WEIGHT,
@@ -82,11 +83,13 @@ class SessionWork:
         elif kind == "pull":
             pulled = PullAnswer()
             work = node_requests.pull(broker.node, session, request.pull, 0, PULL_LEASE_MS_MAX, pulled)
-            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept, pulled.left), reads=True)
+            requests.submit_work(
+                broker, source, sequence, work, *self._large(weight, kept, pulled.left), reads=request.pull.queue
+            )
         elif kind == "describe":
             work = node_requests.describe(broker.node, request.describe)
             size_bytes = described_bytes(request.describe)
-            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept), size_bytes, reads=True)
+            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept), size_bytes, reads=sequence)
         else:
             raise Malformed(f"frame {sequence} is {kind or 'empty'}: unknown here, or Open a second time")
         return large_bytes
@@ -205,4 +208,7 @@ def _weight(frame: Frame) -> int:
     answered, so their weight grows with their size."""
     if frame.kind == "change":
         return 1
-    return (LARGE_ANSWER_WEIGHT if frame.kind in ("pull", "describe") else 1) + frame.bytes // BYTES_PER_WEIGHT
+    weight = 1 + frame.bytes // BYTES_PER_WEIGHT
+    if frame.kind == "describe":
+        return weight + described_bytes(frame.request.describe) * LARGE_ANSWER_WEIGHT // LARGE_ANSWER_BYTES
+    return weight + (LARGE_ANSWER_WEIGHT if frame.kind == "pull" else 0)

@@ -4,7 +4,7 @@ ones."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import grpc
@@ -158,7 +158,10 @@ class SliceService:
         work = node_requests.pull(
             self._broker.node, self._session, request.pull, PULL_LEASE_MS_DEFAULT, PULL_LEASE_MS_MAX
         )
-        answer = await self._read(call, _while_wanted(call, work) if request.pull.peek else work)
+        if request.pull.peek:
+            answer = await self._read(call, _while_wanted(call, work), object())
+        else:
+            answer = await self._read(call, work, request.pull.queue)
         return wire.PullResponse(deliveries=answer.pulled.deliveries, gaps=answer.pulled.gaps)
 
     async def ack(self, request: wire.AckRequest, call: Call) -> wire.AckResponse:
@@ -190,7 +193,7 @@ class SliceService:
 
     async def describe(self, request: wire.DescribeRequest, call: Call) -> wire.DescribeResponse:
         work = _while_wanted(call, node_requests.describe(self._broker.node, request.describe))
-        answer = await self._read(call, work, described_bytes(request.describe))
+        answer = await self._read(call, work, object(), described_bytes(request.describe))
         return wire.DescribeResponse(description=answer.description)
 
     async def _change(
@@ -209,14 +212,19 @@ class SliceService:
         return outcome, answer.consumed
 
     async def _read(
-        self, call: Call, work: Callable[[], Work[wire.Answer]], answer_bytes: int = LARGE_ANSWER_BYTES
+        self,
+        call: Call,
+        work: Callable[[], Work[wire.Answer]],
+        reads: Hashable,
+        answer_bytes: int = LARGE_ANSWER_BYTES,
     ) -> wire.Answer:
-        """Does `work` and returns its answer. The room reserved for the answer is kept until the client has it."""
+        """Does `work` and returns its answer. The room reserved for the answer is kept until the client has it.
+        `reads`: see Node.add_work."""
         source = Source(call.peer, call.peer)
         reservation = await self._broker.answers.reserved(source.connection, answer_bytes)
         call.held.callback(reservation.release)
         answer = await self._ask(
-            source, lambda answered: requests.submit_work(self._broker, source, 0, work, answered, reads=True)
+            source, lambda answered: requests.submit_work(self._broker, source, 0, work, answered, reads=reads)
         )
         reservation.settle(answer.ByteSize())
         return answer

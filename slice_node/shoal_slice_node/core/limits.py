@@ -527,8 +527,9 @@ ENDED_TOLD_MAX: Final = 1_000
 """Handles of a session of which it was told that they ended, remembered until it detaches or uses them: 100 bytes each.
 """
 
-LIVE_LOOKS_MAX: Final = 16
-"""Sessions of one queue that are asked for room for a live chunk. If none of them has any, the queue loses it."""
+OUT_OF_LINE_LOOKS_MAX: Final = 16
+"""Sessions of one queue that are asked at one look whether they have room for a live chunk, or for what may come out of
+turn. If none of them has any, the queue loses a live chunk."""
 
 GROWTHS_WAITING_BYTES_MAX: Final = 16 << 20
 """Memory of the chunks that wait for such turns. Beyond, streams that are behind read the log; live chunks are lost."""

@@ -51,9 +51,9 @@ class Turns:
         """One for each span of steps that the first piece of an owner has had: connection -> owners. Connections have
         turns in each line, and owners have turns within their connection's."""
         self._pieces: dict[Source, deque[_Piece]] = {}
-        self._beside: dict[Source, dict[Source, None]] = {}
-        """What stands for an owner in the line, by owner, for each of its pieces that the others do not wait for."""
-        self._besides = 0
+        self._beside: dict[Source, dict[Source, int]] = {}
+        """Maps an owner to what stands for it in the line, for its pieces that the others do not wait for, and to how
+        many there are of each."""
         self._turn = 0
 
     def __bool__(self) -> bool:
@@ -72,16 +72,18 @@ class Turns:
         else:
             pieces.append(_Piece(work, done))
 
-    def add_beside(self, source: Source, work: Work[Any], done: Done) -> None:
-        """Adds a piece of work that does not wait for the other pieces of its owner, nor they for it. It is dropped
-        with them."""
-        self._besides += 1
-        stands_for = Source(source.connection, (source.owner, self._besides))
-        self._beside.setdefault(source, {})[stands_for] = None
+    def add_beside(self, source: Source, of: Hashable, work: Work[Any], done: Done) -> None:
+        """Adds a piece of work that does not wait for the other pieces of its owner, nor they for it, but for those
+        that are `of` the same. It is dropped with them all."""
+        stands_for = Source(source.connection, (source.owner, of))
+        beside = self._beside.setdefault(source, {})
+        beside[stands_for] = beside.get(stands_for, 0) + 1
 
         def ended(result: Any, error: Exception | None) -> None:
             beside = self._beside[source]
-            del beside[stands_for]
+            beside[stands_for] -= 1
+            if not beside[stands_for]:
+                del beside[stands_for]
             if not beside:
                 del self._beside[source]
             done(result, error)

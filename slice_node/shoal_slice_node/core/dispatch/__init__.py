@@ -21,7 +21,7 @@ What is kept:
     marks            what queues were given before they were forgotten
     shares           what all this takes of the process's memory; room_line: sessions that wait for some of it, and
                      turned_away: the feeds for which they do; out_of_turn: what they are given all the same,
-                     and freed_looks: where that is looked for
+                     and freed_looks, left_out, out_of_line: where, and for whom, that is looked for
 Beginning and ending:
     attaching        attaches and detaches; asked_attaches and attach_room look before anything changes
     at_once          how much of that is done without a turn

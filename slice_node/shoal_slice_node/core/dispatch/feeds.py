@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -13,7 +12,7 @@ from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Rests
 from shoal_slice_node.core.limits import (
     COUNTED_NAME_BYTES,
-    LIVE_LOOKS_MAX,
+    OUT_OF_LINE_LOOKS_MAX,
     PARCEL_OVERHEAD_BYTES,
     RANGE_BYTES,
     STREAM_BYTES,
@@ -350,36 +349,19 @@ class Feed:
             self._line.rotate(-1)
         return attachment
 
-    def pick_any(self, cost_bytes: int, more: int = 0, more_bytes: int = 0) -> Attachment | None:
-        """Does as `pick`; with nobody in line, returns one of a few that wait, if so little may come out of turn."""
-        if (in_line := self.pick(cost_bytes, more, more_bytes)) is not None or self._line:
-            return in_line
-        for found in self._few_in_turn():
-            has_window = found.window_open and (not more or found.has_window_behind(more, more_bytes))
-            if has_window and found.session.has_room_for(cost_bytes):
-                return found
-        return None
-
     def give_way(self, attachment: Attachment) -> None:
         """Lets others go first, if the attachment is the next in line."""
         if len(self._line) > 1 and self._line[0] is attachment:
             self._line.rotate(-1)
 
-    def next_for_live(self, cost_bytes: int) -> Attachment | None:
-        """Returns the next attachment, in turns, whose session has room for a live chunk that takes so much memory: its
-        window does not matter. Looks at a few, as the chunk may be lost."""
-        if self.sole is not None:
-            return self.sole if self.sole.session.has_room_for_live(cost_bytes) else None
-        for found in self._few_in_turn():
-            if found.session.has_room_for_live(cost_bytes):
-                return found
-        return None
+    @property
+    def has_many(self) -> bool:
+        """Returns whether more sessions consume it than one look asks for room."""
+        return len(self.attachments) > OUT_OF_LINE_LOOKS_MAX
 
-    def _few_in_turn(self) -> Iterator[Attachment]:
-        attachments = self.attachments
-        for number in list(islice(attachments, LIVE_LOOKS_MAX)):
-            attachments[number] = attachment = attachments.pop(number)
-            yield attachment
+    def put_behind(self, attachment: Attachment) -> None:
+        """Puts an attachment behind the others, where they are looked at whether they are in line or not."""
+        self.attachments[attachment.session.number] = self.attachments.pop(attachment.session.number)
 
     def find_room(self) -> bool:
         """Returns whether `pick` would find an attachment for something that takes as little as can be. Those without

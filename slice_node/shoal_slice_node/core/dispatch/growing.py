@@ -15,6 +15,7 @@ from shoal_slice_node.core.apply.effects import Grown
 from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.live import LiveChunk, give_live
+from shoal_slice_node.core.dispatch.out_of_line import pick_any
 from shoal_slice_node.core.dispatch.parcels import Parcel, parcel_bytes
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.registry import Registry
@@ -192,16 +193,16 @@ class Growing:
                     or session.under_way_bytes >= session.room_bytes
                     or session.owed >= session.owed_max
                 ):
-                    attachment = feed.pick_any(cost_bytes, more, more_bytes)
+                    attachment = pick_any(feed, cost_bytes, more, more_bytes)
             else:
-                attachment = None if feed.ack_timeout_ms else feed.pick_any(cost_bytes, more, more_bytes)
+                attachment = None if feed.ack_timeout_ms else pick_any(feed, cost_bytes, more, more_bytes)
             if attachment is None or (
                 (stream.done or stream.out_messages + messages > DONE_RANGES_MAX) and stream.messages_allowed < messages
             ):
                 if not feed.gone:
                     feed.set_lagging(stream)
-                    if attachment is not None or feed.ack_timeout_ms or (more and feed.find_room()):
-                        registry.wake(feed)  # The pump gives, in parts if need be, and notes the time.
+                    if attachment is not None or feed.ack_timeout_ms or feed.has_many or (more and feed.find_room()):
+                        registry.wake(feed)  # The pump gives, in parts, looks at all, and notes the time.
                 continue
             session = attachment.session
             stream.next = to

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.out_of_line import next_for_live
 from shoal_slice_node.core.dispatch.parcels import Parcel, parcel_bytes
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
@@ -45,7 +46,7 @@ def give_live_directly(registry: Registry, live: LiveChunk, feed: Feed) -> None:
 
 def _give(registry: Registry, live: LiveChunk, feed: Feed, parcels: dict[int, Parcel]) -> Parcel | None:
     cost_bytes = parcel_bytes(live.chunk, live.key)
-    attachment = None if feed.gone else feed.next_for_live(cost_bytes)  # Streams of a dropped queue leave in turns.
+    attachment = None if feed.gone else next_for_live(feed, cost_bytes)  # Streams of a dropped queue leave in turns.
     if attachment is None:
         return None
     session = attachment.session

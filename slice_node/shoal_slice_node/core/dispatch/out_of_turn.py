@@ -9,6 +9,7 @@ may take for each of its sessions that hold something, and once more.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.limits import OUT_OF_TURN_OF_LEFT_PARTS, OUT_OF_TURN_PARTS
@@ -19,20 +20,26 @@ if TYPE_CHECKING:
 
 
 class OutOfTurn:
-    """Keeps what sessions hold of it, `held_bytes`."""
+    """Keeps what sessions hold of it, `held_bytes`. `refused`: connections of which a session found no room, and would
+    if the others held less."""
 
-    __slots__ = ("_share", "held_bytes")
+    __slots__ = ("_share", "held_bytes", "refused")
 
     def __init__(self, share: Share) -> None:
         self._share = share
         self.held_bytes = 0
+        self.refused: OrderedDict[str, None] = OrderedDict()
 
     def has_room(self, session: Session, cost_bytes: int, holders: int) -> bool:
         """Returns whether the session may be given what takes so much memory. `holders`: the number of sessions of its
         connection that hold something."""
-        left_bytes = self._share.limit_bytes // OUT_OF_TURN_PARTS - self.held_bytes
-        needed_bytes = (session.under_way_bytes + cost_bytes) * (holders + 1)
-        return needed_bytes * OUT_OF_TURN_OF_LEFT_PARTS <= left_bytes
+        most_bytes = self._share.limit_bytes // OUT_OF_TURN_PARTS
+        needed_bytes = (session.under_way_bytes + cost_bytes) * (holders + 1) * OUT_OF_TURN_OF_LEFT_PARTS
+        if needed_bytes <= most_bytes - self.held_bytes:
+            return True
+        if needed_bytes <= most_bytes:
+            self.refused[session.connection] = None
+        return False
 
     def count(self, more_bytes: int) -> None:
         """Notes that sessions hold so much more, or less if it is negative."""

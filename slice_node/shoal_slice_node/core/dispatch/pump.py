@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sized
 from functools import partial
-from itertools import islice
 from typing import NamedTuple
 
 from shoal_slice_node.core.dispatch.acks_in_flight import AcksInFlight
@@ -16,6 +15,8 @@ from shoal_slice_node.core.dispatch.attaching import Attaching
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.filling import Budget, Pick, fill
 from shoal_slice_node.core.dispatch.growing import Growing
+from shoal_slice_node.core.dispatch.left_out import LeftOut
+from shoal_slice_node.core.dispatch.out_of_line import pick_any
 from shoal_slice_node.core.dispatch.pausing import resume
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
@@ -24,8 +25,6 @@ from shoal_slice_node.core.limits import (
     FREED_STREAMS_MAX,
     LAGGING_AT_ONCE_MAX,
     LOOKS_PER_LARGE_NEXT,
-    NEWEST_LOOKED_AT_MAX,
-    PARCEL_OVERHEAD_BYTES,
     PUMP_TURN_BINDINGS,
     PUMP_TURN_BYTES,
     PUMP_TURN_HANDLES,
@@ -46,9 +45,7 @@ class Pump:
 
     def __init__(self, registry: Registry, growing: Growing, attaching: Attaching, acks: AcksInFlight) -> None:
         self._registry = registry
-        self._left_out: OrderedDict[Feed, list[Stream]] = OrderedDict()
-        """Streams of each feed that are to be looked at for what may come out of turn, the last one first: a look ended
-        before it came to them, where those that consume the feed had no room for what is next of another one."""
+        self._left_out: OrderedDict[Feed, LeftOut] = OrderedDict()
         self._kinds = (
             _Kind(registry.ready, self._fill_turn),
             _Kind(growing.spreads, partial(growing.turn, PUMP_TURN_HANDLES)),
@@ -98,27 +95,27 @@ class Pump:
         self._fill(feed, budget)
         if feed.has_line or not self._registry.shares.line.is_crowded:
             return
-        lagging, left = feed.lagging, self._left_out.setdefault(feed, [])
-        if somebody_lined_up or len(left) > len(lagging):
-            left[:] = reversed(lagging.values())
+        left = self._left_out.setdefault(feed, LeftOut(feed))
+        if somebody_lined_up:
+            left.note_all()
         elif not budget.given:
-            left += reversed(list(islice(reversed(lagging.values()), NEWEST_LOOKED_AT_MAX)))
+            left.note_newest()
 
     def _left_out_turn(self) -> None:
         """Looks at a few keys of a feed that were left out of a look, while those that consume it wait for room for
         something else."""
-        feed, streams = self._left_out.popitem(last=False)
-        budget = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)
-        for _ in range(min(FREED_STREAMS_MAX, len(streams))):
-            if feed.gone or feed.pick_any(PARCEL_OVERHEAD_BYTES) is None:
-                return
-            if budget.spent:
+        feed, left = self._left_out.popitem(last=False)
+        budget, pick = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES), partial(pick_any, feed)
+        for _ in range(min(FREED_STREAMS_MAX, len(left.streams))):
+            if feed.gone or budget.spent:
                 break
-            stream, given, passed_over = streams.pop(), budget.given, feed.passed_over
-            if stream.lagging and not self._fill_stream(stream, budget, feed.pick_any) and budget.given == given:
+            if not left.finds_consumer():
+                break
+            stream, given, passed_over = left.take(), budget.given, feed.passed_over
+            if stream.lagging and not self._fill_stream(stream, budget, pick) and budget.given == given:
                 feed.pass_over(passed_over)  # A look in vain undoes no count of such looks.
-        if streams:
-            self._left_out[feed] = streams
+        if left.streams and left.consumers_left > 0 and not feed.gone:
+            self._left_out[feed] = left
 
     def _fill(self, feed: Feed, budget: Budget) -> None:
         """Reads logs for a feed, as far as there is room and budget."""

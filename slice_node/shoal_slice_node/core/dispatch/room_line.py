@@ -208,6 +208,17 @@ class RoomLine:
         holders = self._holding.get(session.connection, 0) + self._holding_large.get(session.connection, 0)
         return self.out_of_turn.has_room(session, cost_bytes, holders)
 
+    def count_out_of_turn(self, more_bytes: int) -> None:
+        """Notes that sessions hold so much more of what is given out of turn, or less if it is negative: then a
+        connection that found no room is looked at."""
+        self.out_of_turn.count(more_bytes)
+        refused = self.out_of_turn.refused
+        while more_bytes < 0 and refused:
+            connection, _ = refused.popitem(last=False)
+            if connection in self._small.connections:
+                self.freed.begin(connection)
+                return
+
     def _may_have_out_of_turn(self, session: Session) -> bool:
         """Returns whether the session may be given anything out of turn."""
         return self.lets_in_out_of_turn(session, 1)

@@ -135,7 +135,7 @@ class DispatchShares:
     def _count_held(self, session: Session, large_bytes: int, out_of_turn_bytes: int) -> None:
         """Notes what a session holds of large chunks, and of what was given out of turn."""
         self.line.count_large(large_bytes - session.held_large_bytes)
-        self.line.out_of_turn.count(out_of_turn_bytes - session.held_out_of_turn_bytes)
+        self.line.count_out_of_turn(out_of_turn_bytes - session.held_out_of_turn_bytes)
         session.count_held(large_bytes, out_of_turn_bytes)
 
     def let_go(self, session: Session, cost_bytes: int) -> None:
