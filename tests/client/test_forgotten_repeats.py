@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shoal.core.acks import Acked
+from shoal.core.pending_acks import PendingAcks
 from shoal.core.repeats import Repeats
 from shoal.limits import SEEN_RANGES_ALL, SEEN_RANGES_EACH, SEEN_RANGES_MAX
 from shoal_contract.limits import WINDOW_MESSAGES_DEFAULT
@@ -16,7 +17,7 @@ def nothing() -> Iterator[Acked]:
 
 def scattered(count: int, **bounds: int) -> Repeats:
     """Every second message of handle 1, so many, as two inboxes share a queue; the stream is lost then."""
-    seen = Repeats(nothing, **bounds)
+    seen = Repeats(PendingAcks(nothing), **bounds)
     for number in range(count):
         assert seen.deliver(b"a", 2 * number + 1, 2 * number + 2, [1]) == (
             [(2 * number + 1, 2 * number + 2, [1])],
@@ -52,13 +53,13 @@ def test_acks_of_what_was_forgotten_are_sent_and_counted() -> None:
 
 def test_acks_of_what_is_acked_already_are_no_doubt() -> None:
     seen = scattered(3)
-    seen.answered(b"a", 1, 2, [1])
+    seen.answered(b"a", ((1, 2),), [1])
     assert seen.ack(b"a", 1, 2, [1]) == []
     assert (seen.in_doubt, seen.take_forgotten()) == (False, 0)
 
 
 def test_the_more_queues_and_keys_the_fewer_ranges_of_each() -> None:
-    seen = Repeats(nothing)
+    seen = Repeats(PendingAcks(nothing))
     for number in range(1_000):
         seen.deliver(b"%d" % number, 1, 2, [1])
     for number in range(1_000):
