@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import pytest
+
+from shoal.core import repeats
 from shoal.core.acks import Acked
 from shoal.core.pending_acks import PendingAcks
 from shoal.core.repeats import Repeats
@@ -69,3 +72,14 @@ def test_the_more_queues_and_keys_the_fewer_ranges_of_each() -> None:
         seen.deliver(b"%d" % number, 1, 2, [1])
     seen.deliver(b"a", 10_001, 10_002, [1])
     assert len(seen.known(b"a", 1)) == SEEN_RANGES_EACH
+
+
+def test_handles_out_of_step_have_the_same_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The one with most ranges counts: the others may have one."""
+    monkeypatch.setattr(repeats, "SEEN_RANGES_MAX", 4)
+    seen = Repeats(PendingAcks(nothing))
+    for number in range(4):
+        seen.deliver(b"a", 2 * number + 1, 2 * number + 2, [1])
+    seen.deliver(b"a", 9, 10, [1, 2])
+    assert seen.known(b"a", 1) == ((3, 4), (5, 6), (7, 8), (9, 10))
+    assert seen.known(b"a", 2) == ((9, 10),)
