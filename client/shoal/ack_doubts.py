@@ -94,8 +94,10 @@ class AckDoubts:
         return waiter
 
     def _answered(self, blocks: Sequence[Acked], unacked: set[int]) -> None:
-        place = 0
-        for key, first, end, handles in blocks:
-            acked = [handle for at, handle in enumerate(handles, place) if at not in unacked]
-            self._repeats.settled(key, first, end, acked)  # type: ignore[arg-type]  # handles
-            place += len(handles)
+        place, acked = 0, []
+        for block in blocks:
+            consumers = [one for at, one in enumerate(block.consumers, place) if at not in unacked]
+            if consumers:
+                acked.append(block._replace(consumers=consumers))
+            place += len(block.consumers)
+        self._repeats.settled(acked)

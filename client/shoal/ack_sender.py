@@ -13,6 +13,7 @@ from functools import partial
 
 from shoal.core.acks import AckConsumer, Acked, AckGather, framed, to_wire, without_consumers
 from shoal.core.frames import AcksFrame
+from shoal.core.pending_acks import PendingAcks
 from shoal.limits import ACK_AGAIN_S, ACK_FRAMES_MAX, ACK_LINGER_S
 from shoal.slice_session import SliceSession
 from shoal_contract.errors import ResourceExhausted, ShoalError
@@ -47,6 +48,8 @@ class AckSender:
         self._on_error = on_error
         self._on_answered = on_answered
         self._of_stream = of_stream
+        self.pending_acks = PendingAcks(self.pending)
+        """Finds those of the acks that are not answered which name a key and a consumer."""
         self._gather = AckGather()
         self._frames: list[list[Acked]] = []
         """Frames taken from the gather and not sent yet; the next to send is at the end."""
@@ -70,6 +73,7 @@ class AckSender:
         """Takes an ack: offsets first <= offset < end of a key are done for these consumers. It is sent a little
         later."""
         self._gather.add(key, first, end, consumers)
+        self.pending_acks.add(key, first, end, consumers)
         if self._timer is None and len(self._in_flight) < ACK_FRAMES_MAX:
             self._timer = asyncio.get_running_loop().call_later(ACK_LINGER_S, self.send)
 
@@ -114,6 +118,7 @@ class AckSender:
             self._settle(self._taken)
         for block in without_consumers(self._gather.take(), gone):
             self._gather.add(*block)
+        self.pending_acks.clear()
         self._progress.set()
 
     def stream_ended(self) -> list[Acked]:
@@ -124,6 +129,7 @@ class AckSender:
         self._in_flight.clear()
         self._frames.clear()
         self._unanswered.clear()
+        self.pending_acks.clear()
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -167,6 +173,7 @@ class AckSender:
             asyncio.get_running_loop().call_later(ACK_AGAIN_S, self._again, frame, number)
             return
         del self._in_flight[frame]
+        self.pending_acks.answered(blocks)
         self._settle(number)
         if error is None:
             self._on_answered(blocks)

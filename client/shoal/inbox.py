@@ -255,9 +255,11 @@ class Inbox:
         another session, and, with `drop_repeats=False`, those lost with a connection; these messages come again.
 
         Raises DeadlineExceeded, naming the slices that have not answered, or that lack acks: ack what fills the window
-        and flush again, or take it that these messages come again. Raises Unavailable, once, if acks that were lost
-        with a connection were too many to be remembered, or if acks of queues that were stopped came later than the ack
-        timeout: their messages may come again. Raises the error with which a slice refused acks, once.
+        and flush again, or take it that these messages come again. Raises Unavailable, once, for acks whose messages
+        may come again: those lost with a connection, or given after it, where the messages were too many or too
+        scattered to be remembered; those where it is not known whether the slice has the same queue as before (given
+        after the lost connection, they are not sent); those of queues that were stopped, later than the ack timeout.
+        Raises the error with which a slice refused acks, once.
         """
         await self._flush(self._deadline(deadline_s))
 

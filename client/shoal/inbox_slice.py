@@ -15,7 +15,7 @@ from shoal.ack_sender import AckSender
 from shoal.attachments import Attachments
 from shoal.consumer import Consumer
 from shoal.core.ack_errors import AckErrors
-from shoal.core.acks import LIFE_OVER, AckConsumer, Acked, without_consumers
+from shoal.core.acks import LIFE_OVER, AckConsumer, without_consumers
 from shoal.core.delivered import chunk_of
 from shoal.core.frames import Frame
 from shoal.core.handled_ranges import HandledRange
@@ -93,13 +93,13 @@ class InboxSlice(Consumer):
         self.acks = AckSender(
             self.session,
             self._acks_refused,
-            self._acks_answered,
+            lambda blocks: self.rule.answered(blocks),
             True,
             self._stopped.__bool__,
             self._acks_late,
             self._resets_seen,
         )
-        pending = self.acks.pending
+        pending = self.acks.pending_acks
         self.rule: RepeatRule = DropRepeats(pending) if drop_repeats else HandOutRepeats(pending)
         self.repeats = self.rule.repeats
         self.doubts: AckDoubts | None = None
@@ -444,10 +444,6 @@ class InboxSlice(Consumer):
         """Returns the life that the queue of a handle had in the era, as far as the slice told."""
         life = self.attachments.life_of(handle) if self._of_life(era, (handle,)) else LIFE_OVER
         return PartLife(self.session.slice_name, life)
-
-    def _acks_answered(self, blocks: Sequence[Acked]) -> None:
-        for key, first, end, handles in blocks:
-            self.rule.answered(key, first, end, handles)  # type: ignore[arg-type]  # handles
 
     def _acks_late(self, messages: Mapping[AckConsumer, int]) -> None:
         """Keeps for the next flush that acks of queues that are stopped, or left the inbox, had no effect: the slice

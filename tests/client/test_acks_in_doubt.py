@@ -49,7 +49,7 @@ async def test_of_several_queues_the_slice_tells_which_acks_it_lacks(
         binding = slice_.state.keys[key.encode()].bindings[second.encode()]
         binding.done.remove(3)
         binding.given[3] = "another session"
-        with pytest.raises(shoal.DeadlineExceeded, match="slice s01: up to 1 acks"):
+        with pytest.raises(shoal.DeadlineExceeded, match="slice s01: up to 1 ack "):
             await inbox.flush(deadline_s=0.5)
         asked = [(ack.low, ack.to, list(ack.handles)) for ack in questions(slice_)[0].acks]
         assert asked == [(1, 2, [1, 2]), (3, 4, [1, 2])]
@@ -84,7 +84,7 @@ async def test_flush_waits_while_another_consumer_has_the_message(
         assert binding.given == {1: session} and again.body == b"1"
         slice_.ignored = set()
         await attached_again(inbox, slice_, opens)
-        with pytest.raises(shoal.DeadlineExceeded, match=r"slice s01: up to 1 acks .* another consumer"):
+        with pytest.raises(shoal.DeadlineExceeded, match=r"slice s01: up to 1 ack .* another consumer"):
             await inbox.flush(deadline_s=0.5)
         flushing = asyncio.ensure_future(inbox.flush())
         asked = len(questions(slice_))
@@ -140,7 +140,7 @@ async def test_flush_returns_where_the_message_is_gone(cluster: FakeCluster, fak
         messages = await take(inbox, 2)
         slice_.state.release = lambda *arguments: None  # type: ignore[method-assign]  # So it does not come again.
         await in_doubt(inbox, slice_, messages[:1], had=False)
-        with pytest.raises(shoal.DeadlineExceeded, match="up to 1 acks"):
+        with pytest.raises(shoal.DeadlineExceeded, match="up to 1 ack "):
             await inbox.flush(deadline_s=0.5)
         await fake_broker.unbind(queue, key, discard=True)
         await inbox.flush()
@@ -268,7 +268,7 @@ async def test_too_many_acks_in_doubt_are_said_once(
     async with fake_broker.consume(queue) as inbox:
         messages = await take(inbox, 200)
         await in_doubt(inbox, slice_, messages[::2], had=False)
-        with pytest.raises(shoal.Unavailable, match=r"slice s01: 36 acks .* may come again"):
+        with pytest.raises(shoal.Unavailable, match=r"slice s01: .* 36 acks .* may come again"):
             await inbox.flush()
         again = await take(inbox, 36)
         assert [message.offset for message in again] == [message.offset for message in messages[:72:2]]
@@ -302,7 +302,7 @@ async def test_acks_of_messages_that_were_forgotten_are_said_once(
         slice_.ignored = set()
         await attached_again(inbox, slice_, opens + 1)
         inbox.ack(*messages[::2])
-        with pytest.raises(shoal.Unavailable, match=r"slice s01: \d+ acks .* may come again"):
+        with pytest.raises(shoal.Unavailable, match=r"slice s01: .* \d+ acks .* may come again"):
             await inbox.flush()
         await inbox.flush()
         binding = slice_.state.keys[key.encode()].bindings[queue.encode()]
@@ -322,7 +322,7 @@ async def test_acks_in_doubt_at_a_slice_where_the_queue_was_bound_after_its_atta
         await fake_broker.bind(queue, key)
         await fake_broker.publish_many(key, [b"1", b"2"])
         await in_doubt(inbox, slice_, await take(inbox, 2), had=had)
-        with pytest.raises(shoal.Unavailable, match="2 acks were lost with a connection, and cannot be followed"):
+        with pytest.raises(shoal.Unavailable, match="after a lost connection, 2 acks cannot be followed"):
             await inbox.flush(deadline_s=PROMPT_S)
         again = [] if had else await take(inbox, 2)
         inbox.ack(*again)
@@ -386,7 +386,7 @@ async def test_an_ack_of_what_a_first_attach_delivered_is_told_where_a_lost_stre
         await attaching
         if late:
             inbox.ack(*messages)
-        with pytest.raises(shoal.Unavailable, match="1 acks were lost with a connection, and cannot be followed"):
+        with pytest.raises(shoal.Unavailable, match="after a lost connection, 1 ack cannot be followed"):
             await inbox.flush(deadline_s=PROMPT_S)
         inbox.ack(*await take(inbox, 1))
         await inbox.flush(deadline_s=PROMPT_S)

@@ -10,6 +10,7 @@ import pytest
 
 import shoal
 from shoal import held_back
+from shoal.core.pending_acks import PendingAcks
 from shoal.core.repeat_rules import HandOutRepeats
 from shoal.gaps import GapNews
 from shoal.held_back import HeldBack
@@ -43,7 +44,7 @@ def part(queues: dict[int, bytes], unconfirmed: set[int]) -> tuple[Any, list[tup
         _era=SimpleNamespace(stream=1),
         attachments=attachments,
         draining=False,
-        rule=HandOutRepeats(tuple),
+        rule=HandOutRepeats(PendingAcks(tuple)),
         repeats=None,
         last_handle=0,
     )

@@ -48,7 +48,7 @@ async def test_a_second_life_begins_anew_where_too_much_comes_before_its_answer(
         assert [message.body for message in second] == [b"1", b"2"]
         inbox.ack(*second)
         if acked:
-            with pytest.raises(shoal.Unavailable, match="lost with a connection"):
+            with pytest.raises(shoal.Unavailable, match="after a lost connection, 2 acks cannot be followed"):
                 await inbox.flush()
         await inbox.flush()
         assert (await fake_broker.describe(queue)).messages == 0
@@ -83,25 +83,56 @@ async def test_the_same_life_goes_on_where_too_much_comes_before_its_answer(
         assert (await fake_broker.describe(queue)).messages == 1
 
 
+@pytest.mark.parametrize("times", [1, 2])
 async def test_late_acks_of_a_life_that_perhaps_goes_on_are_told(
-    cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch
+    cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch, times: int
 ) -> None:
-    """They are not sent, as they may be of another life: flush returned, and their messages came again."""
+    """They are not sent, as they may be of another life: flush returned, and their messages came again. It may be in
+    question more than once."""
     monkeypatch.setattr(held_back, "INBOX_BYTES_MAX", 0)
     queue, key = await bound(fake_broker, cluster)
     slice_ = cluster.slices["s01"]
     await fake_broker.publish_many(key, [b"1", b"2", b"3"])
     async with fake_broker.consume(queue) as inbox:
-        first = await take(inbox, 3)
+        first = again = await take(inbox, 3)
         slice_.late_attached = True
-        slice_.cut()
-        again = await take(inbox, 3)
+        for _ in range(times):
+            await until(lambda: inbox._slices["s01"].attachments.complete)
+            slice_.cut()
+            again = await take(inbox, 3)
         inbox.ack(*first[:2])
-        with pytest.raises(shoal.Unavailable, match="2 acks were lost with a connection, and cannot be followed"):
+        with pytest.raises(shoal.Unavailable, match=r"after a lost connection, 2 acks cannot be .* were not sent"):
             await inbox.flush()
         inbox.ack(*again)
         await inbox.flush()
         assert (await fake_broker.describe(queue)).messages == 0
+
+
+@pytest.mark.parametrize("dropped", [True, False])
+async def test_acks_of_a_life_that_ended_for_certain_are_not_told(
+    cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch, dropped: bool
+) -> None:
+    """That the life before it perhaps went on matters no more, and is forgotten; also where the queue is detached."""
+    monkeypatch.setattr(held_back, "INBOX_BYTES_MAX", 0)
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    await fake_broker.publish_many(key, [b"1", b"2"])
+    async with fake_broker.consume(queue) as inbox:
+        part = inbox._slices["s01"]
+        first = await take(inbox, 2)
+        slice_.late_attached = True
+        slice_.cut()
+        await take(inbox, 2)
+        await until(lambda: part.attachments.complete)
+        assert part._perhaps_from
+        if dropped:
+            await fake_broker.drop(queue)
+            await until(lambda: part.attachments.resets_seen == 1)
+        else:
+            await inbox.detach(queue)
+        assert not part._perhaps_from
+        inbox.ack(*first)
+        await inbox.flush()
 
 
 async def test_what_was_held_back_of_a_life_goes_with_it(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:

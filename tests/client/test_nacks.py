@@ -11,7 +11,8 @@ import pytest
 
 import shoal
 from shoal import Broker
-from shoal.core.acks import Acked, not_acked
+from shoal.core.acks import Acked
+from shoal.core.pending_acks import PendingAcks
 from shoal.core.repeats import Repeats
 from shoal_contract.arguments import check_delay_ms
 from tests.client.calls import fresh, take
@@ -160,18 +161,19 @@ async def test_nacks_that_a_slice_has_no_room_for_are_sent_again(cluster: FakeCl
 
 def test_what_was_acked_and_not_answered_is_not_nacked() -> None:
     pending = [Acked(b"k", 3, 5, (1, 2)), Acked(b"k", 7, 8, (2,)), Acked(b"other", 1, 9, (1,))]
-    assert not_acked(pending, b"k", 1, 9, 1) == ((1, 3), (5, 9))
-    assert not_acked(pending, b"k", 3, 5, 1) == ()
+    acks = PendingAcks(lambda: pending)
+    assert acks.outside(b"k", 1, 1, 9) == ((1, 3), (5, 9))
+    assert acks.outside(b"k", 1, 3, 5) == ()
 
 
 def test_what_is_nacked_is_new_when_it_comes_again() -> None:
-    repeats = Repeats(lambda: ())
+    repeats = Repeats(PendingAcks(tuple))
     repeats.deliver(b"k", 1, 5, [7])
-    assert repeats.nack(b"k", 2, 4, 7, now=True) == ((2, 4),)
+    assert repeats.nack(b"k", ((2, 4),), 7, now=True) == ((2, 4),)
     assert repeats.deliver(b"k", 1, 5, [7])[0] == [(2, 4, [7])]
     repeats.stream_ended(())
     repeats.deliver(b"k", 1, 3, [7])  # Two came again on the next stream, and are repeats.
-    assert repeats.nack(b"k", 1, 5, 7, now=False) == ((1, 3),)
+    assert repeats.nack(b"k", ((1, 5),), 7, now=False) == ((1, 3),)
     assert repeats.deliver(b"k", 1, 5, [7])[0] == [(1, 5, [7])]
 
 

@@ -15,6 +15,7 @@ from shoal.core import repeats
 from shoal.core.acks import AckConsumer, Acked
 from shoal.core.handled_ranges import HandledRange
 from shoal.core.offset_ranges import Ranges, count, with_range, within, without_range
+from shoal.core.pending_acks import PendingAcks
 from shoal.core.repeat_rules import DropRepeats
 from shoal.core.repeats import Repeats
 from shoal.limits import SEEN_RANGES_MAX
@@ -67,7 +68,8 @@ class Model:
         self.sent_at: list[int] = []
         """The step in which each of `pending` was sent."""
         self.step = 0
-        self.repeats = Repeats(lambda: self.pending, 1000 if exact else 2)
+        self.pending_acks = PendingAcks(lambda: self.pending)
+        self.repeats = Repeats(self.pending_acks, 1000 if exact else 2)
 
     def deliver(self, key: bytes, span: tuple[int, int], handles: list[int]) -> None:
         came = {(key, handle, offset) for handle in handles for offset in range(*span)}
@@ -106,6 +108,7 @@ class Model:
         assert not (sent and self.exact), "it has not come again on this stream, so its ack would do nothing"
         if sent:
             self.pending.append(Acked(key, offset, offset + 1, [handle]))
+            self.pending_acks.add(key, offset, offset + 1, [handle])
             self.sent_at.append(self.step)
         else:
             self.acked.add(message)
@@ -113,6 +116,7 @@ class Model:
     def send(self, key: bytes, parts: Sequence[HandledRange]) -> None:
         for first, end, same in parts:
             self.pending.append(Acked(key, first, end, same))
+            self.pending_acks.add(key, first, end, same)
             self.sent_at.append(self.step)
             if self.exact:
                 assert messages(key, [(first, end, same)]) <= self.given.keys(), "an ack works on what this stream gave"
@@ -122,7 +126,8 @@ class Model:
         if self.pending:
             key, first, end, same = self.pending.pop(0)
             sent_at = self.sent_at.pop(0)
-            self.repeats.answered(key, first, end, same)  # type: ignore[arg-type]
+            self.pending_acks.answered([Acked(key, first, end, same)])
+            self.repeats.answered(key, ((first, end),), same)  # type: ignore[arg-type]
             done = messages(key, [(first, end, same)])
             for message in done:
                 if self.given.get(message, sent_at + 1) <= sent_at:  # Else it was given again since.
@@ -138,13 +143,14 @@ class Model:
         assert found == self.acked or (not self.exact and found <= self.acked)
         for key, first, end, same in doubts:
             handles = [handle for handle in same if chance.random() < 0.5]
-            self.repeats.settled(key, first, end, handles)  # type: ignore[arg-type]
+            self.repeats.settled([Acked(key, first, end, handles)] if handles else [])
             some = messages(key, [(first, end, handles)])
             self.acked -= some
             self.settled |= some
 
     def lose_stream(self) -> None:
         lost, self.pending, self.sent_at = self.pending, [], []
+        self.pending_acks.clear()
         self.remembered -= self.settled  # Nothing is on its way any more, and the slice does not give them again.
         self.settled = set()
         self.acked |= messages_of(lost)
@@ -165,6 +171,7 @@ class Model:
         ]
         self.sent_at = [at for at, block in zip(self.sent_at, left, strict=True) if block.consumers]
         self.pending = [block for block in left if block.consumers]
+        self.pending_acks.clear()
 
     def remembers_no_more_than_was_handed_out(self) -> None:
         for key in (b"a", b"b"):
@@ -237,17 +244,17 @@ def nothing() -> Iterator[Acked]:
 
 
 def test_handles_in_step_stay_one_part() -> None:
-    seen = Repeats(nothing)
+    seen = Repeats(PendingAcks(nothing))
     handles = [1, 2, 3]
     assert seen.deliver(b"key", 5, 9, handles) == ([(5, 9, handles)], [])
     assert seen.deliver(b"key", 9, 12, handles) == ([(9, 12, handles)], [])
     assert seen.deliver(b"key", 9, 12, handles) == ([], [])
-    seen.answered(b"key", 5, 12, handles)
+    seen.answered(b"key", ((5, 12),), handles)
     assert not seen._keys, "what is done takes no memory"
 
 
 def test_forgets_the_key_used_longest_ago() -> None:
-    seen = Repeats(nothing, entries_max=4)
+    seen = Repeats(PendingAcks(nothing), entries_max=4)
     seen.deliver(b"a", 1, 2, [1, 2])
     seen.deliver(b"b", 1, 2, [1, 2])
     seen.deliver(b"a", 2, 3, [1, 2])
@@ -257,7 +264,7 @@ def test_forgets_the_key_used_longest_ago() -> None:
 
 
 def test_forgets_the_lowest_ranges() -> None:
-    seen = Repeats(nothing)
+    seen = Repeats(PendingAcks(nothing))
     for number in range(SEEN_RANGES_MAX + 1):
         seen.deliver(b"a", 10 * number + 1, 10 * number + 2, [1])
     assert seen.known(b"a", 1)[0] == (11, 12)
@@ -266,7 +273,7 @@ def test_forgets_the_lowest_ranges() -> None:
 
 def in_doubt(count: int, **bounds: int) -> Repeats:
     """Every second of so many messages of handle 1 is acked, and the stream is lost then."""
-    seen = Repeats(nothing, **bounds)
+    seen = Repeats(PendingAcks(nothing), **bounds)
     seen.deliver(b"a", 1, 2 * count + 1, [1])
     seen.stream_ended(Acked(b"a", 2 * number, 2 * number + 1, [1]) for number in range(1, count + 1))
     return seen
@@ -274,10 +281,10 @@ def in_doubt(count: int, **bounds: int) -> Repeats:
 
 def test_what_the_slice_has_is_not_in_doubt_and_stays_a_repeat_until_the_stream_ends() -> None:
     seen = in_doubt(2)
-    seen.settled(b"a", 2, 3, [1])
+    seen.settled([Acked(b"a", 2, 3, [1])])
     assert seen.doubts() == [Acked(b"a", 4, 5, [1])]
     assert seen.deliver(b"a", 2, 3, [1]) == ([], [(2, 3, (1,))]), "it was on its way"
-    seen.settled(b"a", 4, 5, [1])
+    seen.settled([Acked(b"a", 4, 5, [1])])
     assert not seen.in_doubt and seen.known(b"a", 1) == ((1, 5),)
     seen.stream_ended([])
     assert seen.known(b"a", 1) == ((1, 4),), "what comes again from now on is of another binding"
@@ -306,7 +313,7 @@ def test_doubts_of_queues_that_ended_left_or_were_taken_over_are_none() -> None:
 
 def test_many_ends_of_lives_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeats, "FORGOTTEN_HANDLES_MAX", 10)
-    seen = Repeats(nothing)
+    seen = Repeats(PendingAcks(nothing))
     for number in range(1000):
         seen.deliver(b"a", 1, 2, [number % 7])
         seen.forget([number % 7])
@@ -316,7 +323,7 @@ def test_many_ends_of_lives_take_bounded_memory(monkeypatch: pytest.MonkeyPatch)
 
 def test_queues_that_leave_with_unacked_messages_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeats, "FORGOTTEN_HANDLES_MAX", 10)
-    rule = DropRepeats(lambda: ())
+    rule = DropRepeats(PendingAcks(nothing))
     rule.came(b"topic", 1, 2, [1])
     for number in range(2, 1_000):
         rule.came(b"topic", number, number + 1, [number])
@@ -328,14 +335,14 @@ def test_queues_that_leave_with_unacked_messages_leave_nothing_behind(monkeypatc
 
 
 def test_what_another_session_had_for_a_while_stays_a_repeat() -> None:
-    rule = DropRepeats(lambda: ())
+    rule = DropRepeats(PendingAcks(nothing))
     rule.came(b"k", 1, 3, [7])
     rule.taken_over([7])
     assert rule.came(b"k", 1, 4, [7]) == ([(3, 4, [7])], []), "the program still has the first two"
 
 
 def test_of_one_key_with_too_many_queues_those_are_forgotten_that_it_had_for_longest() -> None:
-    seen = Repeats(nothing, entries_max=80)
+    seen = Repeats(PendingAcks(nothing), entries_max=80)
     for handle in range(1, 1_001):
         seen.deliver(b"a", 1, 2, [handle])
         assert len(seen._keys[b"a"].marks) == seen._entries <= 80
@@ -347,7 +354,7 @@ def test_of_one_key_with_too_many_queues_those_are_forgotten_that_it_had_for_lon
 
 def test_to_forget_many_handles_costs_a_key_no_more_than_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(repeats, "FORGOTTEN_HANDLES_MAX", 5_000)
-    seen = Repeats(nothing)
+    seen = Repeats(PendingAcks(nothing))
     for number in range(1, 5_001):
         seen.deliver(b"%d" % number, 1, 2, [number])
     looks = 0
@@ -372,7 +379,7 @@ def test_to_forget_many_handles_costs_a_key_no_more_than_it_has(monkeypatch: pyt
 
 
 def test_what_was_acked_on_an_earlier_stream_is_not_given_back() -> None:
-    rule = DropRepeats(lambda: ())
+    rule = DropRepeats(PendingAcks(nothing))
     assert rule.came(b"k", 1, 4, [7]) == ([(1, 4, [7])], [])
     rule.stream_ended(())
     assert rule.acked_of_before(b"k", 1, 2, [7], ()) == []

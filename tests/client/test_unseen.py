@@ -273,7 +273,7 @@ async def test_an_ack_that_came_too_late_for_a_queue_that_was_stopped_is_told(br
             await late.ack()
             if ends == "detach":
                 await inbox.detach(queue)
-            with pytest.raises(shoal.Unavailable, match="acks of up to 1 messages had no effect at slice"):
+            with pytest.raises(shoal.Unavailable, match="up to 1 ack had no effect at slice"):
                 await (ending or inbox.flush())
     assert (await broker.describe(queue)).messages == 1
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from shoal.core.offset_ranges import Ranges, without_range
 from shoal.limits import ACK_BYTES_MAX, ACK_HANDLES_MAX
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -144,13 +143,20 @@ def to_wire(block: Acked) -> wire.Ack:
     return ack
 
 
-def not_acked(pending: Iterable[Acked], key: bytes, first: int, end: int, consumer: AckConsumer) -> Ranges:
-    """Returns the ranges of first <= offset < end of a key that the consumer has not acked by `pending` acks."""
-    left: Ranges = ((first, end),)
-    for block in pending:
-        if block.key == key and block.first < end and first < block.end and consumer in block.consumers:
-            left = without_range(left, block.first, block.end)
-    return left
+def together(blocks: Iterable[Acked]) -> list[tuple[bytes, list[tuple[int, int]], Sequence[AckConsumer]]]:
+    """Returns the acks of a key by the same consumers together, so that thousands that are scattered are taken out of
+    what is remembered in one pass. Their ranges are in any order, and may overlap."""
+    found: list[tuple[bytes, list[tuple[int, int]], Sequence[AckConsumer]]] = []
+    last: dict[tuple[bytes, AckConsumer, int], int] = {}
+    for key, first, end, consumers in blocks:
+        name = (key, consumers[0], len(consumers))
+        place = last.get(name)
+        if place is not None and (len(consumers) == 1 or found[place][2] == consumers):
+            found[place][1].append((first, end))
+        else:
+            last[name] = len(found)
+            found.append((key, [(first, end)], consumers))
+    return found
 
 
 def without_consumers(blocks: Iterable[Acked], gone: set[AckConsumer]) -> list[Acked]:

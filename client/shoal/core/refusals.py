@@ -24,7 +24,7 @@ def connection_cut() -> Unavailable:
 def acks_late(slice_name: str, messages: int) -> Unavailable:
     """Returns the error of acks that came when their messages had been taken back, and could not come again here."""
     return Unavailable(
-        f"acks of up to {messages} messages had no effect at slice {slice_name}: it had taken the messages back, at the"
+        f"up to {_acks(messages)} had no effect at slice {slice_name}: it had taken their messages back, at the"
         " ack timeouts of their queues or as they were nacked, and this inbox takes nothing more of these queues: the"
         " messages are given again, perhaps to others",
         subject=f"slice {slice_name}",
@@ -37,7 +37,7 @@ def acks_lacking(slice_names: str, messages: int) -> DeadlineExceeded:
     `messages`: how many of their messages may be unacked there."""
     what = f"acks at slice {slice_names}"
     return DeadlineExceeded(
-        f"{what}: up to {messages:,} acks were lost with a connection, and not made up for before the call's deadline:"
+        f"{what}: up to {_acks(messages)} of a lost connection could not be made up for before the call's deadline:"
         " such an ack counts when its message has come again. Other messages that are not acked may fill the window, or"
         " another consumer may have it: ack the others and flush again, or take it that these messages come again",
         subject=what,
@@ -46,16 +46,22 @@ def acks_lacking(slice_names: str, messages: int) -> DeadlineExceeded:
 
 
 def acks_forgotten(slice_name: str, messages: int) -> Unavailable:
-    """Returns the error of a flush that cannot tell of some acks whether the slice has them."""
+    """Returns the error of a flush that cannot tell of some acks whether the slice has them: those that were lost with
+    a connection, sent after it for messages that were forgotten, or not sent as their queue's life is perhaps over."""
     what = f"acks at slice {slice_name}"
     return Unavailable(
-        f"{what}: {messages:,} acks were lost with a connection, and cannot be followed: they were too scattered or too"
-        " many to be remembered, their queues were bound there after they were attached, or very much came before the"
-        " slice told whether it has the same queues; it may have the acks or not, so their messages may come again, and"
-        " are handed out then",
+        f"{what}: after a lost connection, {_acks(messages)} cannot be followed: their messages were too scattered or"
+        " too many to be remembered, their queues were bound there after they were attached, or very much came before"
+        " the slice told whether it has the same queues. It may have these acks or not (where the queue is perhaps"
+        " another one, those given since were not sent), so their messages may come again, and are handed out then",
         subject=what,
         value=messages,
     )
+
+
+def _acks(number: int) -> str:
+    """Returns the number with its noun."""
+    return "1 ack" if number == 1 else f"{number:,} acks"
 
 
 def unreadable(slice_name: str, why: str) -> Malformed:

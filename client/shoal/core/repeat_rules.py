@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from shoal.core.acks import Acked, not_acked
+from shoal.core.acks import Acked, together
 from shoal.core.handed_out import HandedOut
 from shoal.core.handled_ranges import HandledRange
-from shoal.core.offset_ranges import Ranges
+from shoal.core.offset_ranges import Ranges, merged
+from shoal.core.pending_acks import PendingAcks
 from shoal.core.repeats import Repeats
-
-Pending = Callable[[], Iterable[Acked]]
-"""Returns the unanswered acks that were sent on this stream, or wait to be."""
 
 
 class RepeatRule(Protocol):
@@ -48,7 +46,7 @@ class RepeatRule(Protocol):
         """Records acks of messages of an earlier stream. Returns those to be sent, if a stream is open. `unconfirmed`:
         handles that are being attached, perhaps to another life of their queue: nothing is sent for these."""
 
-    def answered(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+    def answered(self, acks: Iterable[Acked]) -> None:
         """Records that the slice has these acks."""
 
     def nacked(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
@@ -85,7 +83,7 @@ class DropRepeats:
 
     acks_go_first = False
 
-    def __init__(self, pending: Pending) -> None:
+    def __init__(self, pending: PendingAcks) -> None:
         self._pending = pending
         self.repeats = Repeats(pending)
 
@@ -105,29 +103,27 @@ class DropRepeats:
     ) -> list[HandledRange]:
         return self.repeats.ack(key, first, end, handles, unconfirmed)
 
-    def answered(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
-        self.repeats.answered(key, first, end, handles)
+    def answered(self, acks: Iterable[Acked]) -> None:
+        for key, ranges, handles in together(acks):
+            self.repeats.answered(key, merged(ranges), handles)  # type: ignore[arg-type]  # handles
 
     def nacked(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
-        nacked: Ranges = ()
-        for low, high in not_acked(self._pending(), key, first, end, handle):
-            nacked += self.repeats.nack(key, low, high, handle, now)
-        return nacked
+        return self.repeats.nack(key, self._pending.outside(key, handle, first, end), handle, now)
 
     def given_back(self, key: bytes, first: int, end: int, handles: Sequence[int], now: bool) -> list[HandledRange]:
         if now and not self.repeats.remembers_acks:  # The usual case: one step for all handles.
-            self.repeats.answered(key, first, end, handles)
+            self.repeats.answered(key, ((first, end),), handles)
             return [(first, end, handles)]
-        return _each(handles, lambda handle: self.repeats.nack(key, first, end, handle, now))
+        return _each(handles, lambda handle: self.repeats.nack(key, ((first, end),), handle, now))
 
     def forgotten(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
-        return self.repeats.nack(key, first, end, handle, now)
+        return self.repeats.nack(key, ((first, end),), handle, now)
 
     def left(self, handles: Sequence[int]) -> None:
         self.repeats.forget(handles)
 
     def taken_over(self, handles: Sequence[int]) -> None:
-        self.repeats.forget_doubts(set(handles))
+        self.repeats.forget_doubts(handles)
 
     def lives_ended(self, handles: Sequence[int]) -> None:
         self.repeats.forget(handles)
@@ -148,7 +144,7 @@ class HandOutRepeats:
     acks_go_first = True
     """A message that was acked may have come again, and be nacked then: the ack, if it has an effect, stands."""
 
-    def __init__(self, pending: Pending) -> None:
+    def __init__(self, pending: PendingAcks) -> None:
         self._pending = pending
         self._out = HandedOut()
 
@@ -169,7 +165,7 @@ class HandOutRepeats:
         known = [handle for handle in handles if handle not in unconfirmed]
         return [(first, end, known)] if known else []
 
-    def answered(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+    def answered(self, acks: Iterable[Acked]) -> None:
         """Does nothing: if it comes again, it is handed out."""
 
     def nacked(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
@@ -185,7 +181,7 @@ class HandOutRepeats:
 
     def forgotten(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
         # What is acked on this stream may have come again: the ack stands.
-        return not_acked(self._pending(), key, first, end, handle) if now else ()
+        return self._pending.outside(key, handle, first, end) if now else ()
 
     def left(self, handles: Sequence[int]) -> None:
         self._out.leave(handles)

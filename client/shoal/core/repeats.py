@@ -15,12 +15,14 @@ forgotten is new if it comes again. Where it is acked on a later stream, the ack
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from itertools import islice
 
-from shoal.core.acks import Acked
+from shoal.core.acks import Acked, together
 from shoal.core.handled_ranges import HandledRange, deliver_apart
-from shoal.core.offset_ranges import Ranges, count, outside, with_range, within, without, without_range
+from shoal.core.offset_ranges import Ranges, both, count, joined, merged, with_range, within, without
+from shoal.core.pair_ranges import Pair, PairRanges
+from shoal.core.pending_acks import PendingAcks
 from shoal.limits import (
     FORGOTTEN_HANDLES_MAX,
     SEEN_ENTRIES_MAX,
@@ -28,9 +30,6 @@ from shoal.limits import (
     SEEN_RANGES_EACH,
     SEEN_RANGES_MAX,
 )
-
-Pair = tuple[bytes, int]
-"""A key and a handle: (key, handle)."""
 
 
 class _Key:
@@ -46,25 +45,24 @@ class _Key:
 
 
 class Repeats:
-    """Tells repeats from new messages. `pending`: returns the unanswered acks that were sent on this stream, or wait to
-    be."""
+    """Tells repeats from new messages. `pending`: the unanswered acks that were sent on this stream, or wait to be."""
 
-    def __init__(self, pending: Callable[[], Iterable[Acked]], entries_max: int = SEEN_ENTRIES_MAX) -> None:
+    def __init__(self, pending: PendingAcks, entries_max: int = SEEN_ENTRIES_MAX) -> None:
         self._pending = pending
         self._entries_max = entries_max
         self._entries = 0
         """The number of handles in all `_keys`."""
         self._keys: dict[bytes, _Key] = {}
         """The key used last is last."""
-        self._acked: dict[Pair, Ranges] = {}
+        self._acked = PairRanges()
         """Messages of an earlier stream that were acked and have not come again: a part of what was handed out."""
-        self._doubt: dict[Pair, Ranges] = {}
+        self._doubt = PairRanges()
         """The part of `_acked` of which it is not known whether the slice has the ack."""
         self._doubts_forgotten = 0
         """The number of messages forgotten while in doubt, at a bound or by `lose_doubts`, since `take_forgotten`."""
         self._forgot = False
         """True once messages were forgotten at a bound. They may be acked later, on another stream than theirs."""
-        self._again: dict[Pair, Ranges] = {}
+        self._again = PairRanges()
         """Messages that came again on this stream and were not acked: a part of what was handed out."""
         self._forgotten: list[int] = []
         """Handles that left, or whose queue's life ended, in this order; each key removes them when it is used next."""
@@ -89,22 +87,23 @@ class Repeats:
                 together.setdefault((key, first, end), []).append(handle)
         return [Acked(*span, handles) for span, handles in together.items()]
 
-    def settled(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+    def settled(self, acks: Iterable[Acked]) -> None:
         """Records that the slice says of acks in doubt that it has them, or that their messages are gone. A message
         may be on its way all the same until the stream ends: it stays a repeat."""
-        for handle in handles:
-            _take(self._doubt, (key, handle), ((first, end),))
+        for key, ranges, handles in together(acks):
+            taken = merged(ranges)
+            for handle in handles:
+                self._doubt.take((key, handle), taken)  # type: ignore[arg-type]  # a handle
 
-    def forget_doubts(self, handles: Container[int]) -> None:
+    def forget_doubts(self, handles: Iterable[int]) -> None:
         """Drops what is in doubt of handles that another session has now, or that leave: there is no way left to ask or
         to ack again. They may be attached again: what the program has of them stays a repeat."""
-        self._doubt = {pair: ranges for pair, ranges in self._doubt.items() if pair[1] not in handles}
+        self._doubt.forget(handles)
 
-    def lose_doubts(self, handles: Container[int]) -> None:
+    def lose_doubts(self, handles: Collection[int]) -> None:
         """Takes acks of these handles that are in doubt, or have no answer, for forgotten: their life is not known."""
-        self._doubts_forgotten += sum(count(ranges) for (_, one), ranges in self._doubt.items() if one in handles)
-        for block in self._pending():
-            self._doubts_forgotten += (block.end - block.first) * sum(one in handles for one in block.consumers)
+        for handle in handles:
+            self._doubts_forgotten += sum(map(count, self._doubt.of(handle))) + self._pending.messages(handle)
         self.forget_doubts(handles)
 
     def take_forgotten(self) -> int:
@@ -128,7 +127,7 @@ class Repeats:
         else:
             whole, news, longest = deliver_apart(marks, first, end, handles)
         self._entries += len(marks) - size
-        again = [] if whole else self._come_again(key, first, end, handles, news)
+        again = [] if whole else self._come_again(key, first, end, handles, before)
         if longest > 1 and longest > self._ranges_max:
             self._forget_lowest(key, marks, handles)
         if self._entries > self._entries_max:
@@ -143,26 +142,31 @@ class Repeats:
         remembered may have been forgotten, and have come again: its ack is returned, too. It may have come too early,
         so it counts as forgotten in doubt.
         """
+        return self._ack(key, ((first, end),), handles, unconfirmed)
+
+    def _ack(
+        self, key: bytes, ranges: Ranges, handles: Sequence[int], unconfirmed: Container[int] = ()
+    ) -> list[HandledRange]:
         sent: list[HandledRange] = []
         for handle in handles:
-            handed = within(self._marks(key).get(handle, ()), first, end)
-            for low, high in handed:
-                pair = (key, handle)
-                again = within(self._again.get(pair, ()), low, high)
-                _take(self._again, pair, again)
-                now = () if handle in unconfirmed else again
-                sent += [(one, other, (handle,)) for one, other in now]
-                for one, other in outside(now, low, high):
-                    for book in (self._acked, self._doubt):
-                        book[pair] = with_range(book.get(pair, ()), one, other)[0]
+            pair = (key, handle)
+            handed = within(self._marks(key).get(handle, ()), ranges[0][0], ranges[-1][1])
+            handed = both(handed, ranges)
+            again = both(within(self._again.get(pair), ranges[0][0], ranges[-1][1]), handed)
+            self._again.take(pair, again)
+            now = () if handle in unconfirmed else again
+            sent += [(low, high, (handle,)) for low, high in now]
+            waiting = without(handed, now)
+            for book in (self._acked, self._doubt):
+                book.add(pair, waiting)
             if self._forgot:
-                unknown = without(((first, end),), handed)
+                unknown = without(ranges, handed)
                 self._doubts_forgotten += count(unknown)
                 sent += [(low, high, (handle,)) for low, high in unknown if handle not in unconfirmed]
-            self._bound_acked(key, handle)
+            self._bound_acked(pair)
         return sent
 
-    def answered(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+    def answered(self, key: bytes, ranges: Ranges, handles: Sequence[int]) -> None:
         """Records that the slice has the ack of these messages, which it gave on this stream: they do not come
         again."""
         if (found := self._keys.get(key)) is None:
@@ -170,38 +174,35 @@ class Repeats:
         marks = self._marks(key)
         size = len(marks)
         before = list(map(marks.get, handles))
-        ranges = before[0] if before.count(before[0]) == len(before) else None
-        left = without_range(ranges, first, end) if ranges else None
+        left = without(before[0], ranges) if before[0] and before.count(before[0]) == len(before) else None
         if left:
             marks.update(dict.fromkeys(handles, left))
         elif left == () and len(handles) == size:
             marks.clear()
         else:
-            self._answered_apart(marks, first, end, handles)
+            self._answered_apart(marks, ranges, handles)
         self._entries += len(marks) - size
         if not marks and self._keys.get(key) is found:
             del self._keys[key]
         if self._again:
             for handle in handles:
-                _take(self._again, (key, handle), ((first, end),))
+                self._again.take((key, handle), ranges)
 
-    def nack(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
+    def nack(self, key: bytes, ranges: Ranges, handle: int, now: bool) -> Ranges:
         """Records a nack of messages that were not acked: they are new when they come again. `now`: they came on this
         stream. Returns those that are to be nacked on it; those of an earlier stream come again anyway, unless they
         have come already."""
-        pair = (key, handle)
-        nacked: Ranges = ()
-        for low, high in outside(self._acked.get(pair, ()), first, end):
-            nacked += ((low, high),) if now else within(self._again.get(pair, ()), low, high)
-            self.answered(key, low, high, (handle,))
+        left = without(ranges, self._acked.get((key, handle)))
+        nacked = left if now else both(self._again.get((key, handle)), left)
+        self.answered(key, left, (handle,))
         return nacked
 
     def stream_ended(self, unanswered: Iterable[Acked]) -> None:
         """Records a lost stream. `unanswered`: acks given for its messages; the slice may have them or not."""
-        self._again = {}
+        self._again = PairRanges()
         self._forget_settled()
-        for key, first, end, consumers in unanswered:
-            self.ack(key, first, end, consumers)  # type: ignore[arg-type]  # handles
+        for key, ranges, handles in together(unanswered):
+            self._ack(key, merged(ranges), handles)  # type: ignore[arg-type]  # handles
 
     def forget(self, handles: Iterable[int]) -> None:
         """Forgets handles that left the inbox, and those whose queue's life ended: messages that come for them from now
@@ -211,8 +212,7 @@ class Repeats:
             self._forgotten_at[handle] = len(self._forgotten)
             self._forgotten.append(handle)
         for book in (self._acked, self._doubt, self._again):
-            for pair in [pair for pair in book if pair[1] in gone]:
-                del book[pair]
+            book.forget(gone)
         if len(self._forgotten) > FORGOTTEN_HANDLES_MAX:
             for key in list(self._keys):
                 self._marks(key)
@@ -224,24 +224,20 @@ class Repeats:
     def unacked(self, handle: int) -> int:
         """Returns how many messages were handed out for a handle and not acked. O(keys and pending acks)."""
         handed = sum(count(self._marks(key).get(handle, ())) for key in list(self._keys))
-        acked = sum(count(ranges) for (_, one), ranges in self._acked.items() if one == handle)
-        return handed - acked - sum(block.end - block.first for block in self._pending() if handle in block.consumers)
+        return handed - sum(map(count, self._acked.of(handle))) - self._pending.messages(handle)
 
     def unacked_within(self, key: bytes, handle: int, first: int, end: int) -> Ranges:
         """Returns the ranges of first <= offset < end that were handed out for a handle and not acked."""
-        acked = within(self._acked.get((key, handle), ()), first, end)
-        left = without(within(self._marks(key).get(handle, ()), first, end), acked)
-        for block in self._pending():
-            if block.key == key and handle in block.consumers:
-                left = without_range(left, block.first, block.end)
-        return left
+        left = within(self._marks(key).get(handle, ()), first, end)
+        left = without(left, within(self._acked.get((key, handle)), first, end))
+        return without(left, self._pending.within(key, handle, first, end))
 
     def unanswered(self, handles: Container[int]) -> Iterator[int]:
         """Yields numbers of messages, each above 0, that were handed out for these handles, of which the application
         gave no ack, or its ack is not answered yet. Their sum is the number of all. O(what is remembered)."""
         for key in list(self._keys):
             for handle, ranges in self._marks(key).items():
-                left = count(without(ranges, self._acked.get((key, handle), ()))) if handle in handles else 0
+                left = count(without(ranges, self._acked.get((key, handle)))) if handle in handles else 0
                 if left:
                     yield left
 
@@ -289,66 +285,57 @@ class Repeats:
         self._entries += len(marks) - size
 
     def _come_again(
-        self, key: bytes, first: int, end: int, handles: Sequence[int], news: Sequence[HandledRange]
+        self, key: bytes, first: int, end: int, handles: Sequence[int], before: Sequence[Ranges | None]
     ) -> list[HandledRange]:
-        """Records messages that are not in `news`: they were handed out before. Returns those that were acked; the
-        others may be acked from now on."""
-        new: dict[int, Ranges] = {}
-        for low, high, same in news:
-            for handle in same:
-                new[handle] = with_range(new.get(handle, ()), low, high)[0]
+        """Records messages that handles had `before`. Returns those that were acked; the others may be acked from now
+        on."""
         acked: list[HandledRange] = []
         most = self._ranges_max
-        for handle in handles:
+        for handle, ranges in zip(handles, before, strict=True):
+            known = within(ranges or (), first, end)
+            if not known:
+                continue
             pair = (key, handle)
-            for low, high in outside(new.get(handle, ()), first, end):
-                done = within(self._acked.get(pair, ()), low, high)
-                _take(self._acked, pair, done)
-                _take(self._doubt, pair, done)
-                for one, other in self._pending_of(pair, low, high):
-                    done = with_range(done, one, other)[0]
-                acked += [(one, other, (handle,)) for one, other in done]
-                for one, other in outside(done, low, high):
-                    came = with_range(self._again.get(pair, ()), one, other)[0]
-                    # Too many ranges: the two lowest become one. An ack sent too early has no effect, and its message
-                    # is handed out once more; an ack never sent would leave the message with this session for good.
-                    self._again[pair] = ((came[0][0], came[1][1]), *came[2:]) if len(came) > most else came
+            done = within(self._acked.get(pair), first, end)
+            for book in (self._acked, self._doubt):
+                book.take(pair, done)
+            done = joined(done, both(self._pending.within(key, handle, first, end), known))
+            acked += [(low, high, (handle,)) for low, high in done]
+            came = joined(self._again.get(pair), without(known, done))
+            # Too many ranges: the lowest become one. An ack sent too early has no effect, and its message is handed out
+            # once more; an ack never sent would leave the message with this session for good.
+            spare = max(0, len(came) - most)
+            self._again.set(pair, ((came[0][0], came[spare][1]), *came[spare + 1 :]) if spare else came)
         return acked
 
-    def _pending_of(self, pair: Pair, first: int, end: int) -> Iterator[tuple[int, int]]:
-        for block in self._pending():
-            if block.key == pair[0] and block.first < end and first < block.end and pair[1] in block.consumers:
-                yield max(block.first, first), min(block.end, end)
-
-    def _answered_apart(self, marks: dict[int, Ranges], first: int, end: int, handles: Sequence[int]) -> None:
+    def _answered_apart(self, marks: dict[int, Ranges], ranges: Ranges, handles: Sequence[int]) -> None:
         for handle in handles:
-            ranges = marks.get(handle)
-            if ranges is not None:
-                left = without_range(ranges, first, end)
+            before = marks.get(handle)
+            if before is not None:
+                left = without(before, ranges)
                 if left:
                     marks[handle] = left
                 else:
                     del marks[handle]
 
-    def _bound_acked(self, key: bytes, handle: int) -> None:
+    def _bound_acked(self, pair: Pair) -> None:
         """Forgets the lowest of too many acked ranges, also as handed out: they are new if they come again."""
-        acked = self._acked.get((key, handle), ())
+        acked = self._acked.get(pair)
         most = self._ranges_max
         if len(acked) > most:
-            marks = self._marks(key)
+            marks = self._marks(pair[0])
             size = len(marks)
-            for low, high in acked[:-most]:
-                self._answered_apart(marks, low, high, (handle,))
+            self._answered_apart(marks, acked[:-most], (pair[1],))
             self._entries += len(marks) - size
-            self._acked[key, handle] = acked[-most:]
-            self._doubt_no_more((key, handle), acked[:-most])
+            self._acked.set(pair, acked[-most:])
+            self._doubt_no_more(pair, acked[:-most])
 
     def _forget_lowest(self, key: bytes, marks: dict[int, Ranges], handles: Sequence[int]) -> None:
         self._forgot, most = True, self._ranges_max
         for handle in handles:
             left = marks[handle] = marks[handle][-most:]
             for book in (self._acked, self._again):
-                _take(book, (key, handle), ((0, left[0][0]),))
+                book.take((key, handle), ((0, left[0][0]),))
             self._doubt_no_more((key, handle), ((0, left[0][0]),))
 
     def _forget_oldest(self) -> None:
@@ -366,31 +353,19 @@ class Repeats:
             if not marks:
                 self._keys.pop(key, None)
             for handle in gone if self._acked or self._again else ():
-                self._acked.pop((key, handle), None)
-                self._again.pop((key, handle), None)
-                self._doubts_forgotten += count(self._doubt.pop((key, handle), ()))
+                self._acked.pop((key, handle))
+                self._again.pop((key, handle))
+                self._doubts_forgotten += count(self._doubt.pop((key, handle)))
 
     def _doubt_no_more(self, pair: Pair, forgotten: Ranges) -> None:
         """Takes forgotten messages out of what is in doubt: they are handed out if they come again."""
         for low, high in forgotten:
-            self._doubts_forgotten += count(within(self._doubt.get(pair, ()), low, high))
-        _take(self._doubt, pair, forgotten)
+            self._doubts_forgotten += count(within(self._doubt.get(pair), low, high))
+        self._doubt.take(pair, forgotten)
 
     def _forget_settled(self) -> None:
         """Forgets the acked messages that are not in doubt: what was on its way ended with the stream, and the slice
         does not give them again."""
         for pair, acked in list(self._acked.items()):
-            for low, high in acked:
-                for one, other in outside(self._doubt.get(pair, ()), low, high):
-                    self.answered(pair[0], one, other, (pair[1],))
-        self._acked = dict(self._doubt)
-
-
-def _take(book: dict[Pair, Ranges], pair: Pair, ranges: Ranges) -> None:
-    left = book.get(pair)
-    if left is None:
-        return
-    if left := without(left, ranges):
-        book[pair] = left
-    else:
-        del book[pair]
+            self.answered(pair[0], without(acked, self._doubt.get(pair)), (pair[1],))
+        self._acked = self._doubt.copy()
