@@ -34,7 +34,9 @@ def test_every_step_of_a_walk_is_there() -> None:
 
 
 def test_a_step_that_is_gone_is_found() -> None:
-    steps = "`client/shoal/broker.py::publish_later`, `core/gone.py::turn`, `core/turns.py::add`, `add` in core/turns.py"
+    steps = (
+        "`client/shoal/broker.py::publish_later`, `core/gone.py::turn`, `core/turns.py::add`, `add` in core/turns.py"
+    )
     assert missing(steps) == [
         "`add` in core/turns.py",
         "client/shoal/broker.py::publish_later",

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shoal_contract.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_contract.data_identity import DataIdentity
 from shoal_contract.errors import Conflict, Corrupt, Fenced
 from shoal_coordination.client import EtcdClient
@@ -22,7 +23,6 @@ from shoal_slice_node.adapters.claiming import owned_bytes
 from shoal_slice_node.adapters.joining import Member
 from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX
 from shoal_slice_node.adapters.recovery import Found, Recovered, look, recover, standalone_identity
-from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.lmdb_layout import open_environment
 
 ALONE = DataIdentity("", "s01", "n01", "a" * 32)
