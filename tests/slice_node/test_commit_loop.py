@@ -325,32 +325,6 @@ async def test_who_waits_for_whole_records_gets_a_turn_between_two_and_never_in_
         assert set(seen) >= {900, 1800, 2700, 3600}, "it had no turn"
 
 
-async def test_small_frames_do_not_keep_a_large_one_waiting() -> None:
-    """400 sessions of frames of 64 KB kept one of 100 KB waiting for as long as they went on."""
-    async with looped() as (node, _):
-        node.disk.hold = held = threading.Event()
-        payload = change_of(publish("k", bytes(1 << 20)))
-        for number in range(60):
-            node.loop.submit(Item(Kind.CHANGE, payload, lambda _: None, lambda _: None), number)
-        assert node.commit.pending_bytes > 48 << 20
-        await asyncio.wait_for(node.loop.large_frames.take(100_000, "large"), 10)
-        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-        item = Item(Kind.CHANGE, payload, answer.set_result, answer.set_result, large_bytes=100_000)
-        node.loop.submit(item, "large")
-        held.set()
-        assert isinstance(await asyncio.wait_for(answer, 10), Effects)
-        assert not node.loop.large_frames._used_bytes
-
-
-async def test_who_waits_with_a_large_frame_hears_that_the_loop_ends() -> None:
-    async with looped() as (node, _):
-        await node.loop.large_frames.take(1 << 30, "one")
-        waiting = asyncio.create_task(node.loop.large_frames.take(1 << 20, "other"))
-        await asyncio.sleep(0)
-    with pytest.raises(Unavailable):
-        await waiting
-
-
 async def test_acks_are_not_flushed_in_the_middle_of_a_record(monkeypatch: pytest.MonkeyPatch) -> None:
     slowly(monkeypatch)
     async with looped() as (found, _):
