@@ -1,8 +1,11 @@
 """Takes the addresses of former leaders from etcd, before the nodes of a local cluster are started.
 
 etcd keeps each slice's leader with its address, also while no node runs. By then another server may listen there: in a
-copy of a cluster's folder it is the original's slice, which would take what clients of the copy publish and drop.
-So the map names no address of before; clients wait, as they do for a slice that starts for the first time.
+copy of a cluster's folder it is the original's slice, which would take what clients of the copy publish and drop. The
+map names no leader that is not registered (ClusterView.leads). But where nodes were killed, etcd still has their
+registrations, and so has the etcd of a copy: leases outlive nodes, and an etcd that starts lets each run on for its
+whole time. So until then the addresses in the records are all that tells them apart, and they are taken away here.
+Clients wait, as they do for a slice that starts for the first time.
 Nothing else of the records changes, so no claim, epoch, LSN or life does. Not here: records that were lost (lives.py).
 """
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from shoal_contract.data_folder import has_data
 from shoal_contract.errors import Conflict
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster import create_cluster
@@ -21,8 +22,6 @@ from shoal_local.record import ETCD, Life, LocalRecord
 
 REBUILD: Final = "--rebuild-etcd"
 _KEYS: Final = ClusterKeys(CLUSTER)
-_DATA: Final = ("store", "journal")
-"""The folders in a slice node's folder that hold its data (slice_node/STORAGE.md)."""
 
 
 def check_etcd_folder(folder: Path, record: LocalRecord) -> None:
@@ -83,8 +82,3 @@ def _refuse(folder: Path, names: list[str], what: str = "has lost the records of
         f" older than at its last start or clean stop",
         subject=str(folder),
     )
-
-
-def has_data(folder: Path) -> bool:
-    """Returns whether a slice node's folder has data of one."""
-    return any((folder / name).exists() for name in _DATA)

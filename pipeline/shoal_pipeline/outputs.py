@@ -19,9 +19,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from shoal_contract.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_contract.errors import Conflict
 from shoal_pipeline.locations import folder_of, scheme_of
-from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, OWNER_FILE, STORE_FOLDER
+from shoal_slice_node.storage.data_folder import OWNER_FILE
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING
 
+from shoal_contract.data_folder import STORE_FOLDER
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.records import NodeRecord
 from shoal_runtime import server_process
@@ -27,7 +28,6 @@ from shoal_slice_node.adapters.roles import Roles
 from shoal_slice_node.adapters.servers import Servers
 from shoal_slice_node.core_choice import running_core
 from shoal_slice_node.settings import Settings, settings_of
-from shoal_slice_node.storage.data_folder import STORE_FOLDER
 
 if TYPE_CHECKING:
     from shoal_slice_node.adapters.http import Watched

@@ -7,13 +7,13 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.read.reading import peek
 from shoal_slice_node.core.turns import finish
-from tests.lifetimes.clock import Clock
+from tests.lifetimes.ending import Ending
 from tests.lifetimes.world import HALL
 
 _ALL = 1 << 40
 
 
-class Run(Clock):
+class Run(Ending):
     """A run, with all that may be done in it."""
 
     def describe(self, name: str) -> None:

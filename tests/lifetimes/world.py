@@ -1,5 +1,6 @@
-"""Holds a run: the core, the model, and what was asked of both. Here: changes. Sessions are in consumers.py, time and
-crashes in clock.py, what the node tells of itself in told.py."""
+"""Holds a run: the core, the model, and what was asked of both. Here: changes. The others add to it, each to the
+one before: consumers.py (sessions), hearing.py (what is said, and what dies), clock.py, crashes.py, ending.py, told.py
+(what the node tells of itself)."""
 
 from __future__ import annotations
 

@@ -8,19 +8,21 @@ import shutil
 import signal
 import socket
 import sys
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
 import shoal
-from shoal_contract.errors import Conflict, ShoalError
+from shoal_contract.errors import Conflict, ShoalError, Unavailable
 from shoal_coordination.client import EtcdClient
 from shoal_coordination.cluster_watch import first_view
 from shoal_coordination.options import EtcdOptions
 from shoal_local import limits
 from shoal_local.cluster import LocalCluster
-from shoal_local.record import RECORD, read_record
+from shoal_local.record import ETCD, RECORD, LocalRecord, read_record
 from tests.local.node_http import node_http
 from tests.local.said import Said
 
@@ -194,6 +196,48 @@ async def test_a_remembered_port_that_is_taken_is_told(tmp_path: Path) -> None:
             assert ("shoal", f"s01: port {port} is taken; from now on it is at port {now}") in said.lines
 
 
+@asynccontextmanager
+async def started(folder: Path) -> AsyncIterator[LocalCluster]:
+    """Runs a cluster that chooses all its ports anew. Another test may take one of them before its server listens
+    there: then the start fails, and the next one chooses another."""
+    async with AsyncExitStack() as stack:
+        for left in (2, 1, 0):
+            try:
+                cluster = await stack.enter_async_context(LocalCluster(folder))
+                break
+            except Unavailable as error:
+                if not left or not re.search("cannot listen on|address already in use", error.message):
+                    raise
+        yield cluster
+
+
+@pytest.mark.parametrize("role", ["s01", ETCD])
+async def test_a_port_that_is_taken_during_a_start_is_another_one_at_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, role: str
+) -> None:
+    async with LocalCluster(tmp_path, slices=1):
+        pass
+    record = read_record(tmp_path)
+    record.ports.clear()
+    record.save(tmp_path)
+    taken: list[int] = []
+    stack = ExitStack()
+    choose = LocalRecord.choose_ports
+
+    def chosen(record: LocalRecord, others: Collection[int] = ()) -> dict[str, int]:
+        replaced = choose(record, others)
+        if not taken:
+            taken.append(record.ports[role])
+            stack.enter_context(socket.create_server(("127.0.0.1", taken[0])))
+        return replaced
+
+    monkeypatch.setattr(LocalRecord, "choose_ports", chosen)
+    with stack:
+        async with started(tmp_path) as cluster:
+            assert taken and read_record(tmp_path).ports[role] not in taken
+            assert not cluster.missing
+
+
 async def test_a_lost_record_is_written_again_as_the_refusal_says(tmp_path: Path) -> None:
     async with LocalCluster(tmp_path, slices=2) as cluster, shoal.connect(cluster.redirector) as broker:
         await broker.declare("inbox")
@@ -201,7 +245,7 @@ async def test_a_lost_record_is_written_again_as_the_refusal_says(tmp_path: Path
     with pytest.raises(Conflict, match=f"has etcd and s01, s02, but no {RECORD}") as caught:
         await LocalCluster(tmp_path).start()
     (tmp_path / RECORD).write_text("{" + str(caught.value).partition("{")[2])
-    async with LocalCluster(tmp_path) as cluster, shoal.connect(cluster.redirector) as broker:
+    async with started(tmp_path) as cluster, shoal.connect(cluster.redirector) as broker:
         assert (await broker.describe("inbox")).exists
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
-from shoal_ops.commands.node_folders import nothing_there
+from shoal_contract.data_folder import has_data
+from shoal_ops.commands.node_folders import nodes_below, nothing_there
+from shoal_slice_node.storage.data_folder import inner_data
 
 
 def test_a_clusters_folder_names_the_nodes_in_it(tmp_path: Path) -> None:
@@ -13,3 +16,21 @@ def test_a_clusters_folder_names_the_nodes_in_it(tmp_path: Path) -> None:
         (tmp_path / name / "journal").mkdir(parents=True)
     (tmp_path / "etcd").mkdir()
     assert str(nothing_there(tmp_path, "journal")).endswith(f"name one of them: {tmp_path}/s01, {tmp_path}/s02")
+
+
+def test_all_commands_call_the_same_folders_a_nodes(tmp_path: Path) -> None:
+    """Of one of the two a node may have lost all; what lies too deep has both, or it would be a part of a backup."""
+    expected = []
+    for store, journal in product(("none", "file", "folder"), repeat=2):
+        node = tmp_path / f"{store}-{journal}"
+        node.mkdir()
+        for name, kind in (("store", store), ("journal", journal)):
+            if kind == "file":
+                (node / name).touch()
+            elif kind == "folder":
+                (node / name).mkdir()
+        has = "folder" in (store, journal)
+        assert has_data(node) is has, node.name
+        expected += [node] * has
+    assert nodes_below(tmp_path) == sorted(expected)
+    assert inner_data(tmp_path) == tmp_path / "folder-folder"

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from shoal_contract.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_local.record import RECORD
 from shoal_ops.commands.repair import _accepting
 from shoal_ops.exits import BAD_CALL, DAMAGED, DONE, FOUND
 from shoal_slice_node.core.apply.records import Kind
-from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.journal_segment import read_head
 from tests.ops.command_line import shoal
 from tests.slice_node.core_driver import publish

@@ -18,6 +18,7 @@ from shoal_local.etcd import version_of
 from shoal_local.ports import holder_of
 from shoal_local.record import ETCD, http_of, read_record
 from shoal_ops import exits
+from shoal_ops.commands.cluster import told_data
 
 from .command_line import WAIT_S, check_bad_argument, ended_at_last, shoal
 
@@ -139,6 +140,15 @@ async def test_missing_data_names_the_command_that_works_here(tmp_path: Path) ->
     async with up(data, "--accept-empty", "s02") as running:
         await running.until("ready, slices s01, s02; ")
         assert await running.end() == 0
+
+
+def test_a_stop_says_which_data_was_removed_meanwhile(tmp_path: Path) -> None:
+    for name in ("s01", "s02"):
+        (tmp_path / name / "store").mkdir(parents=True)
+    assert told_data(tmp_path, ["s01", "s02"]) == f"the data is kept in {tmp_path}"
+    shutil.rmtree(tmp_path / "s02")
+    assert told_data(tmp_path, ["s01", "s02"]) == f"the data of s02 was removed from {tmp_path}"
+    assert told_data(tmp_path, ["s01"]) == f"the data is kept in {tmp_path}", "s02 had none"
 
 
 async def test_a_lost_etcd_names_the_slices_and_the_command_that_works_here(tmp_path: Path) -> None:

@@ -131,12 +131,13 @@ async def test_who_waits_for_several_and_is_cancelled_is_told_by_whom(lengths: t
 
     waiting = asyncio.ensure_future(waits())
     await turns_of_the_loop(before)
-    waiting.cancel("by the scope")
+    asked = waiting.cancel("by the scope")
     await asyncio.wait([waiting])
-    assert told == [("by the scope",)] * waiting.cancelled()
+    assert waiting.cancelled() is asked, "it went on, as if it had not been told to end"
+    assert told == [("by the scope",)] * asked
 
 
-async def test_each_of_several_has_its_result_or_its_error() -> None:
+async def test_each_of_several_has_its_result_or_its_error(caplog: pytest.LogCaptureFixture) -> None:
     async def fails() -> int:
         raise ValueError("no disk")
 
@@ -146,6 +147,7 @@ async def test_each_of_several_has_its_result_or_its_error() -> None:
     one, two, three = await all_ended(fails(), turns_of_the_loop(2), is_cancelled())
     assert str(one) == "no disk" and two == 2 and isinstance(three, asyncio.CancelledError)
     assert await all_ended() == []
+    assert not caplog.records, "who waits for them has their errors"
 
 
 async def test_several_have_ended_when_a_cancelled_caller_goes_on() -> None:

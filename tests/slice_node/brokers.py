@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 
+from shoal_contract.data_folder import STORE_FOLDER
 from shoal_contract.limits import PARTITIONS_DEFAULT
 from shoal_slice_node.adapters.broker import Broker, BrokerOptions
 from shoal_slice_node.adapters.figures import Figures
@@ -16,7 +17,6 @@ from shoal_slice_node.adapters.node_data import DataOptions, NodeData
 from shoal_slice_node.adapters.recovery import recover
 from shoal_slice_node.adapters.servers import Servers
 from shoal_slice_node.core.memory import plan_memory
-from shoal_slice_node.storage.data_folder import STORE_FOLDER
 
 WAIT_S = 60
 OPTIONS = BrokerOptions(plan_memory(512), own_bytes=lambda: 0)

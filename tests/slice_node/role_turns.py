@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from weakref import WeakSet
 
+from shoal_contract.data_folder import STORE_FOLDER
 from shoal_contract.errors import Fenced
 from shoal_contract.limits import PARTITIONS_DEFAULT
 from shoal_runtime.tasks import Tasks
@@ -23,7 +24,6 @@ from shoal_slice_node.adapters.recovery import Recovered, recover
 from shoal_slice_node.adapters.roles import Role, Roles
 from shoal_slice_node.adapters.servers import Servers
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.storage.data_folder import STORE_FOLDER
 
 from .brokers import OPTIONS
 

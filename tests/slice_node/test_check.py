@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal_contract.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_contract.errors import Conflict, Corrupt
 from shoal_contract.journal_record import encode_record
 from shoal_slice_node.adapters.store import Store
@@ -16,7 +17,6 @@ from shoal_slice_node.core.rows.log_row import encode_log
 from shoal_slice_node.core.rows.small_rows import KEPT, encode_kept
 from shoal_slice_node.core.tables.tables import Rows, Tables
 from shoal_slice_node.core.verbs.engine import Engine
-from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.journal_files import Journal
 from shoal_slice_node.storage.offline import check_path
 

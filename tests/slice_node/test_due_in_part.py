@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from shoal_contract.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_contract.journal_record import Record, encode_record
 from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
@@ -22,7 +23,6 @@ from shoal_slice_node.core.node.replica import Replica
 from shoal_slice_node.core.rows.small_rows import IN_PART
 from shoal_slice_node.core.tables.memory_tables import MemoryTables
 from shoal_slice_node.core.turns import finish
-from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.journal_files import Journal
 from tests.fuzz import small_limits
 

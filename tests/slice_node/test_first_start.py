@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from shoal_contract.data_folder import STORE_FOLDER
 from shoal_contract.data_identity import DataIdentity
 from shoal_contract.errors import Corrupt
 from shoal_slice_node.adapters.recovery import Found, look, recover
 from shoal_slice_node.storage import checkpoint_writer
 from shoal_slice_node.storage.checkpoint_writer import CheckpointWriter
-from shoal_slice_node.storage.data_folder import STORE_FOLDER
 from shoal_slice_node.storage.lmdb_layout import DATA_FILE, FORMAT_ROW, STORE, TABLES, open_environment, open_table
 
 ALONE = DataIdentity("", "s01", "n01", "a" * 32)

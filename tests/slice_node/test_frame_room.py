@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from shoal_contract.errors import Malformed, ResourceExhausted
+from shoal_contract.errors import Malformed, ResourceExhausted, Unavailable
 from shoal_contract.limits import PARSED_AT_ONCE_BYTES_MAX
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
@@ -21,11 +21,15 @@ from shoal_slice_node.adapters.kept_frames import Frame, Kept, KeptFrames, parse
 from shoal_slice_node.adapters.limits import (
     UNPARSED_FACTOR,
 )
+from shoal_slice_node.core.apply.effects import Effects
+from shoal_slice_node.core.apply.records import Kind
 from shoal_slice_node.core.checking.session_frames import kept_bytes_most
+from shoal_slice_node.core.node.commit import Item
 
 from .brokers import OPTIONS, connected, running, served
 from .core_driver import bind, declare, publish
 from .frame_rooms import kept_frames_of
+from .looped_node import change_of, looped
 from .measured_frames import frame_of
 from .raw_session import RawSession
 
@@ -312,3 +316,29 @@ async def test_describes_that_wait_for_their_answers_hold_up_no_other_frames() -
     for one in held:
         one.free()
     assert not frames.reads._used_bytes and not frames.others._used_bytes and not large._used_bytes
+
+
+async def test_small_frames_do_not_keep_a_large_one_waiting() -> None:
+    """400 sessions of frames of 64 KB kept one of 100 KB waiting for as long as they went on."""
+    async with looped() as (node, _):
+        node.disk.hold = held = threading.Event()
+        payload = change_of(publish("k", bytes(1 << 20)))
+        for number in range(60):
+            node.loop.submit(Item(Kind.CHANGE, payload, lambda _: None, lambda _: None), number)
+        assert node.commit.pending_bytes > 48 << 20
+        await asyncio.wait_for(node.loop.large_frames.take(100_000, "large"), 10)
+        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        item = Item(Kind.CHANGE, payload, answer.set_result, answer.set_result, large_bytes=100_000)
+        node.loop.submit(item, "large")
+        held.set()
+        assert isinstance(await asyncio.wait_for(answer, 10), Effects)
+        assert not node.loop.large_frames._used_bytes
+
+
+async def test_who_waits_with_a_large_frame_hears_that_the_loop_ends() -> None:
+    async with looped() as (node, _):
+        await node.loop.large_frames.take(1 << 30, "one")
+        waiting = asyncio.create_task(node.loop.large_frames.take(1 << 20, "other"))
+        await asyncio.sleep(0)
+    with pytest.raises(Unavailable):
+        await waiting

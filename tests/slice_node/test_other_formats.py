@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from shoal_contract.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_contract.errors import Conflict, ShoalError
 from shoal_slice_node.adapters.recovery import look
 from shoal_slice_node.adapters.store import Store
-from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.journal_files import Journal
 from shoal_slice_node.storage.journal_repair import JournalRepair
 from shoal_slice_node.storage.lmdb_tables import LmdbBase

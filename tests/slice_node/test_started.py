@@ -13,13 +13,13 @@ from pathlib import Path
 import httpx
 import pytest
 
+from shoal_contract.data_folder import STORE_FOLDER
 from shoal_local.ports import free_port
 from shoal_runtime.tasks import OnFailure
 from shoal_slice_node.adapters import recovery
 from shoal_slice_node.adapters.http import watched_over
 from shoal_slice_node.adapters.limits import STARTED_WAIT_S
 from shoal_slice_node.adapters.roles import Role
-from shoal_slice_node.storage.data_folder import STORE_FOLDER
 
 from .cluster_nodes import clusters
 from .faulty_node import STARTED

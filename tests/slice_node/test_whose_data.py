@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from shoal_contract.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_contract.data_identity import DataIdentity
 from shoal_contract.errors import Conflict, Corrupt, Fenced
 from shoal_coordination.client import EtcdClient
@@ -22,7 +23,6 @@ from shoal_slice_node.adapters.claiming import owned_bytes
 from shoal_slice_node.adapters.joining import Member
 from shoal_slice_node.adapters.limits import DELTA_ROWS_MAX
 from shoal_slice_node.adapters.recovery import Found, Recovered, look, recover, standalone_identity
-from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.lmdb_layout import open_environment
 
 ALONE = DataIdentity("", "s01", "n01", "a" * 32)
@@ -123,6 +123,25 @@ async def test_a_slice_goes_on_with_its_data_and_refuses_to_begin_without(one: C
         await one.once(first)
     with pytest.raises(Conflict, match="of another life of slice s01"):
         await one.once(first, accept_empty=True)
+
+
+async def test_a_folder_below_is_data_too_deep_only_where_it_has_a_journal_and_data_is_missing(
+    one: Cluster, tmp_path: Path
+) -> None:
+    """A backup that lies there keeps no slice from its first start, nor from one that accepts an empty folder."""
+    await made(tmp_path / "backup")
+    first = tmp_path / "first"
+    shutil.copytree(tmp_path / "backup", first / "backup")
+    assert (await one.once(first))[0] == 1, "no data can be missing yet"
+    second = tmp_path / "second"
+    shutil.copytree(tmp_path / "backup", second / "backup")
+    with pytest.raises(Conflict, match=f"is missing at {second}, but {second}/backup has a store and a journal"):
+        await one.once(second)
+    shutil.copytree(second, tmp_path / "third")
+    assert (await one.once(second, accept_empty=True))[0] > 1, "an operator said so"
+    shutil.rmtree(tmp_path / "third" / "backup" / JOURNAL_FOLDER)
+    with pytest.raises(Conflict, match=f"data of slice s01 is missing at {tmp_path / 'third'}.*--accept-empty"):
+        await one.once(tmp_path / "third")
 
 
 async def test_data_of_another_slice_node_or_cluster_is_refused_by_name(

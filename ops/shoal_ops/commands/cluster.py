@@ -12,11 +12,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from shoal_contract.data_folder import has_data
 from shoal_contract.errors import OutcomeUnknown, ShoalError
 from shoal_local.cluster import LocalCluster
 from shoal_local.commands import ACCEPT_EMPTY
 from shoal_local.files import DISK_FULL
-from shoal_local.lives import has_data
 from shoal_local.process import OnLine
 from shoal_runtime.standard_streams import ReaderGone
 from shoal_runtime.tasks import run_until

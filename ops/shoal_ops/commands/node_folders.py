@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from shoal_contract.data_folder import JOURNAL_FOLDER, STORE_FOLDER, has_data
 from shoal_contract.errors import BadCall
-from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 
 
 def nodes_below(path: Path) -> list[Path]:
     """Returns the node's folder `path`, or those of all nodes in it, as in a local cluster's folder. Raises BadCall."""
     _check_folder(path)
-    nodes = [path] if _is_node(path) else _nodes_in(path)
+    nodes = [path] if has_data(path) else _nodes_in(path)
     if not nodes:
         raise nothing_there(path, "slice node's data")
     return nodes
@@ -50,8 +50,4 @@ def _check_folder(path: Path) -> None:
 
 
 def _nodes_in(path: Path) -> list[Path]:
-    return sorted(one for one in path.iterdir() if _is_node(one))
-
-
-def _is_node(path: Path) -> bool:
-    return any((path / part).is_dir() for part in (STORE_FOLDER, JOURNAL_FOLDER))
+    return sorted(one for one in path.iterdir() if has_data(one))

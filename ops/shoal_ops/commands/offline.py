@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
+from shoal_contract.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_contract.errors import Conflict, Corrupt
 from shoal_ops import output
 from shoal_ops.commands.node_folders import nodes_below, nothing_there, part_of_node
 from shoal_ops.commands.phases import shown_phases
 from shoal_ops.commands.whole_cluster import misplaced
 from shoal_ops.exits import DONE, FOUND
-from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.journal_reader import inspect_journal
 from shoal_slice_node.storage.journal_segment import SUFFIX
 from shoal_slice_node.storage.lmdb_layout import DATA_FILE

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from shoal_contract.data_folder import has_data
 from shoal_contract.data_identity import DataIdentity
-from shoal_local.lives import has_data
 from shoal_local.record import ETCD, RECORD, Life, LocalRecord, read_record
 from shoal_slice_node.storage.offline import CheckReport
 

@@ -17,10 +17,10 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
+from shoal_contract.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_contract.errors import BadCall, Malformed
 from shoal_contract.journal_record import HEADER, STX
 from shoal_pipeline.limits import HEADS_AT_ONCE_MAX
-from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.journal_segment import BATCH, HEAD, SUFFIX, first_lsn_of
 
 _SEGMENT = re.compile(rf"[0-9a-f]{{16}}{re.escape(SUFFIX)}")

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from shoal_contract.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_contract.errors import BadCall, Conflict
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.tables import Tables
-from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.files import DiskFiles
 from shoal_slice_node.storage.journal_reader import find_tail, list_segments
 from shoal_slice_node.storage.lmdb_tables import LmdbBase

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from uuid import uuid4
 
+from shoal_contract.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_contract.data_identity import DataIdentity
 from shoal_contract.errors import Conflict, Corrupt, ShoalError
 from shoal_slice_node.adapters.limits import (
@@ -30,7 +31,6 @@ from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.node.freezing import FreezeLimits, Freezing
 from shoal_slice_node.core.node.replica import Replica
 from shoal_slice_node.core.turns import Work
-from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, STORE_FOLDER
 from shoal_slice_node.storage.files import DiskFiles
 from shoal_slice_node.storage.journal_files import Journal
 from shoal_slice_node.storage.journal_reader import list_segments

@@ -1,12 +1,13 @@
-"""Names the files and folders in a node's data folder, in one place, and finds one that lies too deep."""
+"""Names what else is in a node's data folder besides its data (shoal_contract.data_folder), and finds a node's data
+that lies too deep."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Final
 
-STORE_FOLDER: Final = "store"
-JOURNAL_FOLDER: Final = "journal"
+from shoal_contract.data_folder import JOURNAL_FOLDER, STORE_FOLDER
+
 OWNER_FILE: Final = "owner"
 """The lock file in the store's folder. It holds the pid of the process that has the store open."""
 

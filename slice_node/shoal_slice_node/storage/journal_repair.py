@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from shoal_contract.data_folder import JOURNAL_FOLDER
 from shoal_contract.errors import Conflict, Corrupt, OutOfRange
 from shoal_contract.journal_record import HEADER, LEFT_OUT, SET_ASIDE, STX, Record, decode_record, encode_record
-from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER, REPAIR_FOLDER
+from shoal_slice_node.storage.data_folder import REPAIR_FOLDER
 from shoal_slice_node.storage.files import DiskFiles
 from shoal_slice_node.storage.journal_ranges import begin_of
 from shoal_slice_node.storage.journal_reader import Segment, find_tail, list_segments, read_records

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from shoal_contract.data_folder import JOURNAL_FOLDER
 from shoal_contract.data_identity import DataIdentity
 from shoal_contract.errors import Corrupt, Malformed
 from shoal_contract.journal_record import Record
@@ -23,7 +24,6 @@ from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.tables.tables import Tables
 from shoal_slice_node.core.turns import finish
 from shoal_slice_node.core.verbs.engine import Engine
-from shoal_slice_node.storage.data_folder import JOURNAL_FOLDER
 from shoal_slice_node.storage.files import DiskFiles
 from shoal_slice_node.storage.journal_reader import Segment, find_tail, list_segments
 from shoal_slice_node.storage.journal_segment import SegmentScan, damaged

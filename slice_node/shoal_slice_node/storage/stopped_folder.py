@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from shoal_contract.data_folder import STORE_FOLDER
 from shoal_contract.errors import Conflict, Corrupt
-from shoal_slice_node.storage.data_folder import OWNER_FILE, STORE_FOLDER
+from shoal_slice_node.storage.data_folder import OWNER_FILE
 from shoal_slice_node.storage.lmdb_layout import DATA_FILE
 
 

@@ -44,6 +44,8 @@ LONG = "n" * 256
         ("PUT", "/v1/queues/known/bindings/@known", None, 400, "InvalidName"),
         ("PUT", "/v1/queues/known/bindings/k?start=offset&value=99", None, 400, "OutOfRange"),
         ("PUT", "/v1/queues/known/bindings/k?start=last", None, 400, "Malformed"),
+        ("PUT", "/v1/queues/known/bindings/k?start=now&value=7", None, 400, "Malformed"),
+        ("PUT", "/v1/queues/known/bindings/k?start=earliest&value=7", None, 400, "Malformed"),
         ("POST", "/v1/queues/known/bindings", {"keys": ["k"], "start": "ago"}, 400, "Malformed"),
         ("PUT", "/v1/queues/known", {"expires_after_s": 9}, 409, "Conflict"),
         ("POST", "/v1/keys/k/messages", {"body": "x", "mandatory": True}, 404, "Unroutable"),

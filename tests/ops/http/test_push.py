@@ -145,6 +145,36 @@ async def test_what_is_being_written_counts_as_held(running: Running) -> None:
         await push.stop()
 
 
+async def test_messages_of_several_keys_with_one_offset_wait_side_by_side(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Known by its offset alone, each one would take the place of the one before, which no reader saw."""
+    came: list[object] = []
+    put = Stream.put
+
+    def noted(stream: Stream, message: shoal.Message | shoal.Gap, held_bytes: int) -> None:
+        put(stream, message, held_bytes)
+        came.append(message)
+
+    monkeypatch.setattr(Stream, "put", noted)
+    rooms = [f"room-{number}" for number in range(8)]
+    async with shoal.connect(running.at) as broker, Tasks("test") as tasks:
+        push = Push(broker, tasks)
+        await broker.declare("one-offset")
+        await broker.bind("one-offset", rooms)
+        stream = await push.open(b"one-offset")
+        assert {(await broker.publish(room, b"x")).offset for room in rooms} == {1}
+        async with asyncio.timeout(WAIT_S):
+            while len(came) < len(rooms):
+                stream._changed.clear()
+                await stream._changed.wait()
+        batch = await stream.next(1)
+        assert sorted(one.key for one in batch if isinstance(one, shoal.Message)) == rooms
+        stream.written(batch)
+        assert push.held_bytes == 0
+        await push.stop()
+
+
 async def test_a_queue_that_is_not_there_leaves_no_trace(running: Running) -> None:
     async with shoal.connect(running.at) as broker, Tasks("test") as tasks:
         push = Push(broker, tasks)
