@@ -40,10 +40,11 @@ WAIT_S = 60
 
 
 def steps(title: str) -> list[Call]:
-    """The slice node's steps of one walk."""
+    """The slice node's steps of one walk. Those that its words name are taken by some only."""
     text = (ROOT / "docs" / "developers" / "walks.md").read_text(encoding="utf-8")
     section = text.partition(f"## {title}\n")[2].partition("\n## ")[0]
-    found = re.findall(r"`([a-z_/]+\.py)::([a-z_]+)`", section)
+    where = "\n".join(row.rstrip("| ").rpartition("|")[2] for row in section.splitlines() if row.startswith("|"))
+    found = re.findall(r"`([a-z_/]+\.py)::([a-z_]+)`", where)
     return [(file, name) for file, name in found if (PACKAGE / file).is_file() and (file, name) not in LATER]
 
 
