@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.limits import (
+    DECODED_RANGES_BYTES,
     DESCRIBED_BYTES_MAX,
     LARGE_ANSWER_BYTES,
     PASSED_MAX,
@@ -36,11 +37,13 @@ class _Waiting(NamedTuple):
     requests: deque[tuple[Start, int]]
 
 
-def described_bytes(request: wire.Describe) -> int:
-    """Returns the size of the largest answer to `request`, in bytes."""
+def described_bytes(request: wire.Describe, decodes_ranges: bool = False) -> int:
+    """Returns the size of the largest answer to `request`, in bytes, and of what is in memory meanwhile: done ranges,
+    if it `decodes_ranges`."""
     if request.bindings:
         return LARGE_ANSWER_BYTES
-    return min(LARGE_ANSWER_BYTES, DESCRIBED_BYTES_MAX * (1 + len(request.queues) + len(request.keys)))
+    size_bytes = DESCRIBED_BYTES_MAX * (1 + len(request.queues) + len(request.keys))
+    return min(LARGE_ANSWER_BYTES, size_bytes + DECODED_RANGES_BYTES * decodes_ranges)
 
 
 class Reservation:

@@ -88,7 +88,8 @@ class SessionWork:
             )
         elif kind == "describe":
             work = node_requests.describe(broker.node, request.describe)
-            size_bytes = described_bytes(request.describe)
+            decodes_ranges = node_requests.decodes_ranges(broker.node, request.describe)
+            size_bytes = described_bytes(request.describe, decodes_ranges)
             requests.submit_work(broker, source, sequence, work, *self._large(weight, kept), size_bytes, reads=sequence)
         else:
             raise Malformed(f"frame {sequence} is {kind or 'empty'}: unknown here, or Open a second time")

@@ -193,7 +193,8 @@ class SliceService:
 
     async def describe(self, request: wire.DescribeRequest, call: Call) -> wire.DescribeResponse:
         work = _while_wanted(call, node_requests.describe(self._broker.node, request.describe))
-        answer = await self._read(call, work, object(), described_bytes(request.describe))
+        decodes_ranges = node_requests.decodes_ranges(self._broker.node, request.describe)
+        answer = await self._read(call, work, object(), described_bytes(request.describe, decodes_ranges))
         return wire.DescribeResponse(description=answer.description)
 
     async def _change(

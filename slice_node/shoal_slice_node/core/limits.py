@@ -359,6 +359,9 @@ WITHDRAWN_PER_STEP: Final = 100
 DESCRIBE_BINDINGS_MAX: Final = 200_000
 """Bindings of all queues named by one Describe: about a second of work, in turns. A largest queue can be described."""
 
+DESCRIBED_LOOKED_AT_MAX: Final = 8
+"""Queues of one Describe that are looked at as it comes, to see what memory it takes: 0.1 ms."""
+
 DESCRIBE_LISTED_MAX: Final = 10_000
 """Bindings listed in one Describe: the answer fits a frame."""
 
