@@ -50,8 +50,8 @@ class Routing:
         """Asks slices about many queues."""
         self.describing_unknown = Describing(partial(self.session, what="questions"))
         self.describing_long = Describing(partial(self.session, what="long questions"))
-        """Do the same where answers may take long, or do, on sessions of their own: a slice does a session's work in
-        order, so other questions would wait. Each of the three remembers by itself how many queues fit together."""
+        """Do the same where answers may take long, or do, on sessions of their own: what a session is owed is bounded,
+        so other questions might wait. Each of the three remembers by itself how many queues fit together."""
         self._held = Held(lambda key: partition_of(key, map_watch.current.partition_map.partitions))
         self._hold = asyncio.Event()
         self._closed = self._closing = False
