@@ -222,7 +222,7 @@ class InboxBuffer:
             delivery.give_back()
 
     def _of_attached(self, delivery: Delivery | GapNews) -> Delivery | GapNews | None:
-        return self._left(delivery, [handle for handle in delivery.handles if handle not in self._queues])
+        return self._left(delivery, {handle for handle in delivery.handles if handle not in self._queues})
 
     def _left(self, delivery: Delivery | GapNews, handles: Container[int]) -> Delivery | GapNews | None:
         """Gives back what is for these handles. Returns what is left; None: nothing."""
