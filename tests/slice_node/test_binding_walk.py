@@ -28,7 +28,8 @@ def test_each_bucket_holds_a_stretch_of_the_order_of_the_walk() -> None:
         place, found = 0, list[int]()
         stretches: dict[int, tuple[int, int]] = {}
         while place < 1 << 32:
-            number, end = bucket_at(place, buckets)
+            number, first, end = bucket_at(place, buckets)
+            assert first == place and bucket_at(end - 1, buckets) == (number, first, end)
             stretches[number] = (place, end)
             found.append(number)
             place = end

@@ -83,9 +83,8 @@ class SessionWork:
         elif kind == "pull":
             pulled = PullAnswer()
             work = node_requests.pull(broker.node, session, request.pull, 0, PULL_LEASE_MS_MAX, pulled)
-            requests.submit_work(
-                broker, source, sequence, work, *self._large(weight, kept, pulled.left), reads=request.pull.queue
-            )
+            reads = sequence if request.pull.peek else None  # What is pushed later must not overtake what is pulled.
+            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept, pulled.left), reads=reads)
         elif kind == "describe":
             work = node_requests.describe(broker.node, request.describe)
             decodes_ranges = node_requests.decodes_ranges(broker.node, request.describe)

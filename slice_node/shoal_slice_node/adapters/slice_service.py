@@ -161,7 +161,7 @@ class SliceService:
         if request.pull.peek:
             answer = await self._read(call, _while_wanted(call, work), object())
         else:
-            answer = await self._read(call, work, request.pull.queue)
+            answer = await self._read(call, work, None)
         return wire.PullResponse(deliveries=answer.pulled.deliveries, gaps=answer.pulled.gaps)
 
     async def ack(self, request: wire.AckRequest, call: Call) -> wire.AckResponse:

@@ -124,8 +124,8 @@ class Node:
         self.dispatcher.close(session)
 
     def add_work(self, source: Source, work: Work[object], done: Done, reads: Hashable = None) -> None:
-        """Does `work` in turns; work of one owner is done one after the other. `reads`: what it looks at or pulls from,
-        which may take long: of what the owner asks for later only that which reads the same waits for it."""
+        """Does `work` in turns; work of one owner is done one after the other. `reads`: it only looks at something,
+        which may take long: of what the owner asks for later only that which `reads` the same waits for it."""
         if reads is not None and not self.turns.busy(source):
             self.turns.add_beside(source, reads, work, done)
         else:

@@ -26,6 +26,8 @@ _HASH_BITS = 32
 _REVERSED = bytes([int(f"{byte:08b}"[::-1], 2) for byte in range(256)])
 """Maps a byte to that with its bits in the opposite order."""
 
+_NONE_DONE = Ranges()
+
 _Place: TypeAlias = tuple[int, bytes]
 """A place in the walk: the reversed hash, and the key id where hashes are equal."""
 
@@ -57,8 +59,8 @@ def walk_bindings(state: State, queue_id: bytes) -> Iterator[list[Binding]]:
         yield found
 
 
-def bucket_at(place: int, buckets: int) -> tuple[int, int]:
-    """Returns the number of the bucket that holds the reversed hash `place`, and the first reversed hash behind it."""
+def bucket_at(place: int, buckets: int) -> tuple[int, int, int]:
+    """Returns the number of the bucket that holds the reversed hash `place`, its first one, and the first behind it."""
     level_bits = buckets.bit_length() - 1
     hashed = _reversed(place)
     number = hashed & ((2 << level_bits) - 1)
@@ -67,7 +69,8 @@ def bucket_at(place: int, buckets: int) -> tuple[int, int]:
     # One that was split on this level, or came by that, is told by one bit more than the others.
     bits = level_bits + (number >> level_bits > 0 or number + (1 << level_bits) < buckets)
     width = 1 << (_HASH_BITS - bits)
-    return number, (place // width + 1) * width
+    first = place // width * width
+    return number, first, first + width
 
 
 def _reversed(hashed: int) -> int:
@@ -75,10 +78,15 @@ def _reversed(hashed: int) -> int:
 
 
 def _some_of(state: State, queue: Queue, last: _Place) -> tuple[list[Binding], _Place]:
-    """Returns bindings of one bucket that come behind `last`, and up to where these are all."""
-    number, end = bucket_at(last[0], queue.extra_buckets + 1)
+    """Returns bindings of one bucket that come behind `last`, and up to where these are all. A whole bucket comes in
+    its own order: that of the binds, where nothing has moved."""
+    number, first, end = bucket_at(last[0], queue.extra_buckets + 1)
     bucket = queue.numbered_bucket(number)
     found: list[Binding] = []
+    if last == (first, b"") and not queue.details:
+        for key_id, start in bucket.starts.items():
+            found.append(Binding(key_id, start, bucket.cursor(key_id), 0, _NONE_DONE))
+        return found, (end, b"")
     ranges = 0
     for place in sorted([(_reversed(crc32(key_id)), key_id) for key_id in bucket.starts]):
         if place <= last:
