@@ -8,8 +8,6 @@ from collections.abc import Iterator
 from random import Random
 from zlib import crc32
 
-import pytest
-
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.read.binding_walk import Binding, bucket_at, walk_bindings
@@ -45,9 +43,12 @@ def walk_of(core: CoreDriver) -> Iterator[list[Binding]]:
     return walk_bindings(core.state, queue.id)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_a_binding_that_stays_comes_once_while_the_queue_grows_and_shrinks(seed: int) -> None:
-    random = Random(seed)
+def test_a_binding_that_stays_comes_once_while_the_queue_grows_and_shrinks() -> None:
+    for seed in range(12):
+        walk_among_changes(Random(seed))
+
+
+def walk_among_changes(random: Random) -> None:
     with patched(
         {"BUCKET_ENTRIES_MEAN": 3, "BUCKET_ENTRIES_LOW": 1, "WALKED_RANGES_PER_STEP": random.choice((1, 100))}
     ):
