@@ -1,6 +1,6 @@
 """Provides the steps of consumers: attach, detach, pull, read what comes, ack it."""
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from random import Random
 from typing import NamedTuple
 
@@ -51,9 +51,7 @@ def detach(world: World, random: Random) -> None:
         read(world, client, requests.detach(world.node.node, client.session, request), random)
 
 
-def read(
-    world: World, client: Client | None, work: Callable[[], Work[wire.Answer]], random: Random, reads: Hashable = None
-) -> None:
+def read(world: World, client: Client | None, work: Callable[[], Work[wire.Answer]], random: Random) -> None:
     """Submits work as the session's stream, or a unary call, does."""
     source = UNARY if client is None else source_of(client.session)
 
@@ -65,7 +63,7 @@ def read(
 
     if client is not None and client.session.closed:
         return
-    adapted.submit_work(world.node, source, 0, work, answered, reads=reads)  # type: ignore[arg-type]
+    adapted.submit_work(world.node, source, 0, work, answered)  # type: ignore[arg-type]
     if random.random() < world.prompt:
         world.settle()
 

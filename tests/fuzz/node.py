@@ -284,8 +284,8 @@ class Node:
     def submit(self, item: Item, source: Hashable = None) -> None:
         self.node.commit.submit(item, source)
 
-    def add_work(self, source: Source, work: Work[object], done: Done, reads: Hashable = None) -> None:
-        self.node.add_work(source, work, done, reads)
+    def add_work(self, source: Source, work: Work[object], done: Done, looks: bool = False) -> None:
+        self.node.add_work(source, work, done, looks)
 
     @property
     def refuses(self) -> str:

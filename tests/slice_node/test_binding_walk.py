@@ -102,7 +102,7 @@ class Asked:
 
     def describe(self, name: str) -> None:
         work = requests.describe(self.core.node, wire.Describe(queues=[name.encode()]))
-        self.core.node.add_work(self.source, work(), lambda *_: self.done.append(name), reads=object())
+        self.core.node.add_work(self.source, work(), lambda *_: self.done.append(name), looks=True)
 
     def other(self) -> None:
         def attach() -> Work[None]:
@@ -130,7 +130,7 @@ def test_nothing_of_a_session_waits_for_its_look_at_a_large_queue() -> None:
     assert not asked.core.node.turns
 
 
-def test_pulls_of_one_queue_wait_for_each_other() -> None:
+def test_pulls_of_a_session_wait_for_each_other() -> None:
     """Their answers overtook each other, and took a key's messages alternately."""
     asked = Asked()
     core, order = asked.core, list[int]()
@@ -145,7 +145,7 @@ def test_pulls_of_one_queue_wait_for_each_other() -> None:
             taken = answer.pulled.deliveries
             assert (taken[0].low, taken[-1].to) == [(1, 601), (601, 606), (606, 611)][number]
 
-        core.node.add_work(asked.source, work(), done, reads=b"small")
+        core.node.add_work(asked.source, work(), done)
     while core.node.has_turns and len(order) < 3:
         core.node.turn()
     assert order == [0, 1, 2]

@@ -81,11 +81,11 @@ class Repeats:
 
     def doubts(self) -> list[Acked]:
         """Returns the acks in doubt; handles with equal ranges of a key together."""
-        together: dict[tuple[bytes, int, int], list[int]] = {}
+        found: dict[tuple[bytes, int, int], list[int]] = {}
         for (key, handle), ranges in self._doubt.items():
             for first, end in ranges:
-                together.setdefault((key, first, end), []).append(handle)
-        return [Acked(*span, handles) for span, handles in together.items()]
+                found.setdefault((key, first, end), []).append(handle)
+        return [Acked(*span, handles) for span, handles in found.items()]
 
     def settled(self, acks: Iterable[Acked]) -> None:
         """Records that the slice says of acks in doubt that it has them, or that their messages are gone. A message

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -255,9 +255,9 @@ class Broker:
         self.state.counters.refuse(error.code)
         return wire.Answer(sequence=sequence, error=error.to_wire())
 
-    def add_work(self, source: Source, work: Work[object], done: Done, reads: Hashable = None) -> None:
+    def add_work(self, source: Source, work: Work[object], done: Done, looks: bool = False) -> None:
         """Does `work` in turns with other work: see Node.add_work."""
-        self.node.add_work(source, work, done, reads)
+        self.node.add_work(source, work, done, looks)
         self._pump_wake.set()
 
     def start_due_work(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
@@ -114,15 +114,15 @@ def submit_work(
     answer: Answered,
     on_reserved: Callable[[Reservation], bool] | None = None,
     answer_bytes: int = LARGE_ANSWER_BYTES,
-    reads: Hashable = None,
+    looks: bool = False,
 ) -> None:
     """Does `work` in turns, and answers with its result. It begins after everything that its source submitted before is
-    applied; the work of one source is done one piece after the other, unless it `reads` something (Node.add_work). With
+    applied; the work of one source is done one piece after the other, unless it only `looks` (Node.add_work). With
     `on_reserved` it begins only when there is room for an answer of `answer_bytes`: `on_reserved` then gets the
     reservation, and returns whether the answer is still wanted."""
 
     def begin() -> None:
-        broker.add_work(source, work(), done, reads)
+        broker.add_work(source, work(), done, looks)
 
     def reserved(reservation: Reservation) -> None:
         assert on_reserved is not None

@@ -83,13 +83,13 @@ class SessionWork:
         elif kind == "pull":
             pulled = PullAnswer()
             work = node_requests.pull(broker.node, session, request.pull, 0, PULL_LEASE_MS_MAX, pulled)
-            reads = sequence if request.pull.peek else None  # What is pushed later must not overtake what is pulled.
-            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept, pulled.left), reads=reads)
+            looks = request.pull.peek  # What is pushed later must not overtake what is pulled.
+            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept, pulled.left), looks=looks)
         elif kind == "describe":
             work = node_requests.describe(broker.node, request.describe)
             decodes_ranges = node_requests.decodes_ranges(broker.node, request.describe)
             size_bytes = described_bytes(request.describe, decodes_ranges)
-            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept), size_bytes, reads=sequence)
+            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept), size_bytes, looks=True)
         else:
             raise Malformed(f"frame {sequence} is {kind or 'empty'}: unknown here, or Open a second time")
         return large_bytes

@@ -4,7 +4,7 @@ ones."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import grpc
@@ -158,10 +158,7 @@ class SliceService:
         work = node_requests.pull(
             self._broker.node, self._session, request.pull, PULL_LEASE_MS_DEFAULT, PULL_LEASE_MS_MAX
         )
-        if request.pull.peek:
-            answer = await self._read(call, _while_wanted(call, work), object())
-        else:
-            answer = await self._read(call, work, None)
+        answer = await (self._look(call, work) if request.pull.peek else self._read(call, work))
         return wire.PullResponse(deliveries=answer.pulled.deliveries, gaps=answer.pulled.gaps)
 
     async def ack(self, request: wire.AckRequest, call: Call) -> wire.AckResponse:
@@ -192,9 +189,9 @@ class SliceService:
             raise failure
 
     async def describe(self, request: wire.DescribeRequest, call: Call) -> wire.DescribeResponse:
-        work = _while_wanted(call, node_requests.describe(self._broker.node, request.describe))
+        work = node_requests.describe(self._broker.node, request.describe)
         decodes_ranges = node_requests.decodes_ranges(self._broker.node, request.describe)
-        answer = await self._read(call, work, object(), described_bytes(request.describe, decodes_ranges))
+        answer = await self._look(call, work, described_bytes(request.describe, decodes_ranges))
         return wire.DescribeResponse(description=answer.description)
 
     async def _change(
@@ -216,19 +213,25 @@ class SliceService:
         self,
         call: Call,
         work: Callable[[], Work[wire.Answer]],
-        reads: Hashable,
         answer_bytes: int = LARGE_ANSWER_BYTES,
+        looks: bool = False,
     ) -> wire.Answer:
         """Does `work` and returns its answer. The room reserved for the answer is kept until the client has it.
-        `reads`: see Node.add_work."""
+        `looks`: see Node.add_work."""
         source = Source(call.peer, call.peer)
         reservation = await self._broker.answers.reserved(source.connection, answer_bytes)
         call.held.callback(reservation.release)
         answer = await self._ask(
-            source, lambda answered: requests.submit_work(self._broker, source, 0, work, answered, reads=reads)
+            source, lambda answered: requests.submit_work(self._broker, source, 0, work, answered, looks=looks)
         )
         reservation.settle(answer.ByteSize())
         return answer
+
+    async def _look(
+        self, call: Call, work: Callable[[], Work[wire.Answer]], answer_bytes: int = LARGE_ANSWER_BYTES
+    ) -> wire.Answer:
+        """Does as `_read` for work that takes nothing: no other waits for it, and it ends once the client hangs up."""
+        return await self._read(call, _while_wanted(call, work), answer_bytes, looks=True)
 
     async def _ask(self, source: Source, submit: Callable[[requests.Answered], None]) -> wire.Answer:
         done: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()

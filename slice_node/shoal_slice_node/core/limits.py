@@ -753,8 +753,8 @@ node 24 KB first, and a message of 100 bytes until 2,000 connections hold one th
 hold messages of all sizes."""
 
 FREED_STREAMS_MAX: Final = 8
-"""Keys of a queue that are looked at for what may come out of turn, each time that a session has read all it had: that
-of one may be too large, and small for another."""
+"""Keys of a queue that are looked at in one turn for what may come out of turn: that of one may be too large, and small
+for another."""
 
 NEWEST_LOOKED_AT_MAX: Final = 32
 """Keys of a queue that are looked at for what may come out of turn, as something new comes: 1 ms at most, and less

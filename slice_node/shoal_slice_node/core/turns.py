@@ -51,9 +51,8 @@ class Turns:
         """One for each span of steps that the first piece of an owner has had: connection -> owners. Connections have
         turns in each line, and owners have turns within their connection's."""
         self._pieces: dict[Source, deque[_Piece]] = {}
-        self._beside: dict[Source, dict[Source, int]] = {}
-        """Maps an owner to what stands for it in the line, for its pieces that the others do not wait for, and to how
-        many there are of each."""
+        self._beside: dict[Source, set[Source]] = {}
+        """Maps an owner to what stands for it in the line, for each of its pieces that the others do not wait for."""
         self._turn = 0
 
     def __bool__(self) -> bool:
@@ -72,18 +71,15 @@ class Turns:
         else:
             pieces.append(_Piece(work, done))
 
-    def add_beside(self, source: Source, of: Hashable, work: Work[Any], done: Done) -> None:
-        """Adds a piece of work that does not wait for the other pieces of its owner, nor they for it, but for those
-        that are `of` the same. It is dropped with them all."""
-        stands_for = Source(source.connection, (source.owner, of))
-        beside = self._beside.setdefault(source, {})
-        beside[stands_for] = beside.get(stands_for, 0) + 1
+    def add_beside(self, source: Source, work: Work[Any], done: Done) -> None:
+        """Adds a piece of work that does not wait for the other pieces of its owner, nor they for it. It is dropped
+        with them."""
+        stands_for = Source(source.connection, object())
+        self._beside.setdefault(source, set()).add(stands_for)
 
         def ended(result: Any, error: Exception | None) -> None:
             beside = self._beside[source]
-            beside[stands_for] -= 1
-            if not beside[stands_for]:
-                del beside[stands_for]
+            beside.remove(stands_for)
             if not beside:
                 del self._beside[source]
             done(result, error)

@@ -108,12 +108,11 @@ class Trimmer:
                 return False
         else:
             scan, _cost = self._start(key_id)
-            steps = 0
-            while scan is not None:
-                if steps == FULL_LOOKED_AT_STEPS_MAX:  # It had many members before.
-                    return False
-                scan, _cost = self._step(key_id, scan, trims, FULL_LOOKED_AT_MEMBERS_MAX + 1)
-                steps += 1
+            for _ in range(FULL_LOOKED_AT_STEPS_MAX):
+                if scan is not None:
+                    scan, _cost = self._step(key_id, scan, trims, FULL_LOOKED_AT_MEMBERS_MAX + 1)
+            if scan is not None:  # It had many members before.
+                return False
         if trims and len(self._found) < FULL_NOTED_MAX:
             self._found[key_id] = trims[0]
         elif not trims:

@@ -91,14 +91,14 @@ class Pump:
     def _fill_turn(self) -> None:
         """Reads logs for the feed that waited longest."""
         feed, _ = self._registry.ready.popitem(last=False)
-        budget, somebody_lined_up = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES), feed.has_line
-        self._fill(feed, budget)
-        if feed.has_line or not self._registry.shares.line.is_crowded:
+        somebody_lined_up = feed.has_line
+        self._fill(feed, Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES))
+        if feed.has_line or not (feed.lagging and self._registry.shares.line.is_crowded):
             return
         left = self._left_out.setdefault(feed, LeftOut(feed))
         if somebody_lined_up:
             left.note_all()
-        elif not budget.given:
+        else:
             left.note_newest()
 
     def _left_out_turn(self) -> None:
@@ -107,9 +107,7 @@ class Pump:
         feed, left = self._left_out.popitem(last=False)
         budget, pick = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES), partial(pick_any, feed)
         for _ in range(min(FREED_STREAMS_MAX, len(left.streams))):
-            if feed.gone or budget.spent:
-                break
-            if not left.finds_consumer():
+            if feed.gone or budget.spent or not left.finds_consumer():
                 break
             stream, given, passed_over = left.take(), budget.given, feed.passed_over
             if stream.lagging and not self._fill_stream(stream, budget, pick) and budget.given == given:

@@ -8,7 +8,7 @@ files, no randomness: the server, the tests' models and the fuzzer drive this sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection
 
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.state import State
@@ -123,11 +123,11 @@ class Node:
         self.turns.drop(source)
         self.dispatcher.close(session)
 
-    def add_work(self, source: Source, work: Work[object], done: Done, reads: Hashable = None) -> None:
-        """Does `work` in turns; work of one owner is done one after the other. `reads`: it only looks at something,
-        which may take long: of what the owner asks for later only that which `reads` the same waits for it."""
-        if reads is not None and not self.turns.busy(source):
-            self.turns.add_beside(source, reads, work, done)
+    def add_work(self, source: Source, work: Work[object], done: Done, looks: bool = False) -> None:
+        """Does `work` in turns; work of one owner is done one after the other. `looks`: it takes nothing, and may take
+        long: what the owner asks for later does not wait for it."""
+        if looks and not self.turns.busy(source):
+            self.turns.add_beside(source, work, done)
         else:
             self.turns.add(source, work, done)
 
