@@ -291,9 +291,20 @@ class OptionsMachine(DeltaMachine):
         sessions = self.consumers(queue)
         if any((one.number, QUEUES.index(queue)) in self.stopped for one in sessions):
             return False
+        if self.waits_to_pass_over(queue, name):
+            return False
         return not self.model.queues[queue][name].left and all(
             one is not self.puller_session and one.room_bytes > 1000 for one in sessions
         )
+
+    def waits_to_pass_over(self, queue: str, name: str) -> bool:
+        """Whether messages came back to a queue, expired since, and nobody has the window to be told of the gap: until
+        then it is behind the key, and what is live is lost to it."""
+        queue_id = self.core.tables.queue_by_name.get(queue.encode())
+        feed = None if queue_id is None else self.core.dispatcher.feeds.get(queue_id)
+        if feed is None or any(attachment.window_open for attachment in feed.attachments.values()):
+            return False
+        return any(stream.key == name.encode() and stream.returned for stream in feed.streams.values())
 
     # Consumers.
 
