@@ -132,11 +132,12 @@ async def test_a_stop_outlives_an_attach_that_is_asked_again(cluster: FakeCluste
     queue = await with_jobs(fake_broker, 0, queue=cluster.queue_with_home("s01"))
     async with asyncio.timeout(WAIT_S), fake_broker.consume(queue) as inbox:
         part = inbox._slices["s01"]
-        home.refuse_frames = [shoal.ResourceExhausted("no room")]
+        home.refuse_attaches = [shoal.ResourceExhausted("no room")]
         home.cut()
-        await until(lambda: not home.refuse_frames)
+        await until(lambda: not home.refuse_attaches)
         inbox.stop(queue)
         await until(lambda: part.attachments.complete)
+        await part.nacks.flush()  # What comes before the answer to the stop is still handed out.
         await fake_broker.send(queue, b"new")
         with pytest.raises(shoal.DeadlineExceeded):
             await inbox.get(timeout=0.1)

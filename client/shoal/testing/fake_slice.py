@@ -53,6 +53,8 @@ class FakeSlice:
         """Kinds of frames that are neither done nor answered."""
         self.refuse_frames: list[ShoalError] = []
         """Errors with which whole frames are refused, one each; nothing of them is applied."""
+        self.refuse_attaches: list[ShoalError] = []
+        """Errors with which attaches are refused, one each, whatever other frames come meanwhile."""
         self.admin = FakeAdmin(name, self.state.queues)
         """Answers for its administration."""
         self.admin_address = ""
@@ -210,8 +212,9 @@ class FakeSlice:
 
     def _answer(self, session: FakeSession, request: wire.SessionRequest) -> wire.Answer:
         answer = wire.Answer(sequence=request.sequence)
-        if self.refuse_frames:
-            answer.error.CopyFrom(self.refuse_frames.pop(0).to_wire())
+        refusals = self.refuse_frames or (self.refuse_attaches if request.HasField("attach") else [])
+        if refusals:
+            answer.error.CopyFrom(refusals.pop(0).to_wire())
             return answer
         kind = request.WhichOneof("frame")
         if kind == "change":
