@@ -262,7 +262,7 @@ def test_every_request_begins_whatever_its_source_holds() -> None:
         while held:
             held.pop().release()
         assert begun == asked
-        assert not (room.share.used_bytes or room.waiting or room._held or room._have_some)
+        assert not (room.share.used_bytes or room.waiting or room._held or room._waiting)
         assert room.has_room_for_small
 
 

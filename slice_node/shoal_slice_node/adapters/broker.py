@@ -90,9 +90,9 @@ class Broker:
         shares = DispatchShares(deliveries_bytes, memory.attached_bytes, memory.owed_bytes)
         half, quarter = memory.pending_bytes // 2, memory.pending_bytes // 4
         self.large_frames = FrameRoom(half)
-        self.answers = AnswerRoom(memory.answers_bytes)
-        self.kept_frames = KeptFrames(quarter, quarter, half, self.large_frames, self.answers)
         self.node = data.replica.lead(lead.epoch, steady_ms(), shares, self.large_frames.give)
+        self.answers = AnswerRoom(memory.answers_bytes, self.node.turns.long_work.is_heavy)
+        self.kept_frames = KeptFrames(quarter, quarter, half, self.large_frames, self.answers)
         self.checkpoints.on_emptied = self.node.reclaims.note_keys
         self.node.key_walk.checkpoint_lsn = lambda: self.store.checkpoint_lsn
         self.node.maintenance.holds_back = lambda: bool(self.checkpoints.freeing_refusal)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from shoal_contract.errors import ShoalError
 from shoal_slice_node.core.limits import LONG_WORK_STEPS
+from shoal_slice_node.core.long_work import LongWork
 
 Result = TypeVar("Result")
 Work: TypeAlias = Generator[None, None, Result]
@@ -54,6 +55,8 @@ class Turns:
         self._beside: dict[Source, set[Source]] = {}
         """Maps an owner to what stands for it in the line, for each of its pieces that the others do not wait for."""
         self._turn = 0
+        self.long_work = LongWork()
+        """Which connections ask for most of it."""
 
     def __bool__(self) -> bool:
         return bool(self._pieces)
@@ -104,6 +107,8 @@ class Turns:
         except Exception as error:
             failure = error
         piece.steps += 1
+        if piece.steps > LONG_WORK_STEPS[0]:
+            self.long_work.note(source.connection)
         if ended:
             pieces.popleft()
         if pieces:
