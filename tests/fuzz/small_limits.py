@@ -83,6 +83,8 @@ SMALL: dict[str, tuple[int, ...]] = {
     "LOAD_DETAILS_PER_STEP": (1, 2),
     "READ_ROWS_PER_STEP": (1,),
     "PULL_ROWS_PER_STEP": (1, 2),
+    "WALKED_IDS_MAX": (0, 1, 4),
+    "WALKED_RANGES_PER_COST": (1, 3),
     "WALKED_RANGES_PER_STEP": (1, 3),
     "LOG_ROWS_PASSED_MAX": (0, 1),
     "LOG_BYTES_PASSED_MAX": (1,),

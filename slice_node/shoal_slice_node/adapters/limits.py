@@ -283,10 +283,6 @@ these alone."""
 DESCRIBED_BYTES_MAX: Final = 512
 """Bytes of the description of one queue or key without its bindings: a name and numbers."""
 
-DECODED_RANGES_BYTES: Final = 1 << 20
-"""Memory of the done ranges that a describe has decoded between two steps: WALKED_RANGES_PER_STEP, and those of one
-binding, of 110 bytes each."""
-
 BYTES_PER_WEIGHT: Final = 4096
 """The number of bytes for which a frame that is kept until it is answered weighs one more. So a session has up to 4 MiB
 of such frames."""

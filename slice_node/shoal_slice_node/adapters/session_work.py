@@ -87,8 +87,7 @@ class SessionWork:
             requests.submit_work(broker, source, sequence, work, *self._large(weight, kept, pulled.left), looks=looks)
         elif kind == "describe":
             work = node_requests.describe(broker.node, request.describe)
-            decodes_ranges = node_requests.decodes_ranges(broker.node, request.describe)
-            size_bytes = described_bytes(request.describe, decodes_ranges)
+            size_bytes = described_bytes(request.describe)
             requests.submit_work(broker, source, sequence, work, *self._large(weight, kept), size_bytes, looks=True)
         else:
             raise Malformed(f"frame {sequence} is {kind or 'empty'}: unknown here, or Open a second time")

@@ -359,9 +359,6 @@ WITHDRAWN_PER_STEP: Final = 100
 DESCRIBE_BINDINGS_MAX: Final = 200_000
 """Bindings of all queues named by one Describe: about a second of work, in turns. A largest queue can be described."""
 
-DESCRIBED_LOOKED_AT_MAX: Final = 8
-"""Queues of one Describe that are looked at as it comes, to see what memory it takes: 0.1 ms."""
-
 DESCRIBE_LISTED_MAX: Final = 10_000
 """Bindings listed in one Describe: the answer fits a frame."""
 
@@ -372,8 +369,14 @@ queue can be described even if its bindings have a few done ranges each."""
 READ_ROWS_PER_STEP: Final = 100
 """Bindings, keys or done ranges read in one step of a Describe: about 1 ms."""
 
+WALKED_IDS_MAX: Final = 128
+"""Bindings of a bucket that a walk keeps the ids of from step to step: 5 KB. Most buckets have some 50."""
+
+WALKED_RANGES_PER_COST: Final = 64
+"""Done ranges that cost as much as a row, where a walk over bindings decodes them: about 10 us."""
+
 WALKED_RANGES_PER_STEP: Final = 4_096
-"""Done ranges decoded in one step of a walk over a queue's bindings: about 0.7 ms."""
+"""Done ranges decoded in one step of a list of bindings: about 0.7 ms."""
 
 SIZED_PER_COST: Final = 64
 """Messages of a chunk that count there as one row when their sizes are summed: a largest chunk takes half a step."""
