@@ -18,6 +18,7 @@ for _module in pkgutil.walk_packages(shoal_slice_node.core.__path__, f"{PACKAGE}
 SMALL: dict[str, tuple[int, ...]] = {
     # Tables.
     "BUCKET_ENTRIES_MEAN": (2,),
+    "BUCKET_LAYOUT_ENTRIES_MAX": (0, 2),
     "GONE_RUN_MIN": (1, 2),
     "SORTED_ANEW_MAX": (0, 2),
     "RECENT_KEYS_MAX": (1, 3),

@@ -16,6 +16,19 @@ BUCKET_ENTRIES_MEAN: Final = 48
 BUCKET_ENTRIES_LOW: Final = 16
 """If the mean number of bindings per row is below this, a queue gives up its last row."""
 
+BUCKET_ENTRIES_MAX: Final = 1_024
+"""A row with so many bindings takes no more; one request may exceed it by its keys. Ids of keys are spread over rows by
+a checksum which everyone can compute, so who makes millions of keys can choose those of one row. Without that rows have
+up to some 130, in a queue of any size. A row of 1,024 takes up to 1 ms to read and write."""
+
+KEY_NUMBERS_TRIED_MAX: Final = 256
+"""Numbers that are tried for a new key until one has room in its queue's row. So many lie in over 100 rows, and fewer
+have so many bindings as they may, even where a queue has BINDINGS_PER_QUEUE_MAX."""
+
+BUCKET_LAYOUT_ENTRIES_MAX: Final = 128
+"""Bindings of a row up to which its layout is kept for the next row of this size: 12 KB for 128, and 2 MiB for all
+sizes. A larger one is made anew each time, in less time than it takes to use it."""
+
 BINDINGS_PER_QUEUE_MAX: Final = 100_000
 """Keys that one queue may be bound to: a login then takes a tenth of a second."""
 
@@ -877,6 +890,8 @@ MEMORY_BASE_BYTES: Final = 120 << 20
 MEMORY_BYTES_MIN: Final = 320 << 20
 """The least budget of a node's process: every share then fits its largest single piece."""
 
+assert BUCKET_ENTRIES_MAX + FRAME_OPERATIONS_MAX + 1 < 1 << 16  # The row counts them in an u16.
+assert BUCKET_ENTRIES_MAX >= 16 * BUCKET_ENTRIES_MEAN
 assert ANSWERS_KEPT_MAX * 8 < 4096 + 1
 assert DONE_RANGES_MAX >= CHUNK_MESSAGES_MAX
 assert LEFT_WALKED_PER_TURN <= LEFT_PER_RECORD_MAX

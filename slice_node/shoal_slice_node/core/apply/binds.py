@@ -8,8 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from shoal_contract.errors import NoSuchQueue, OutOfRange, ResourceExhausted
+from shoal_contract.errors import NoSuchQueue, ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.bind_checks import (
+    check_done_ranges,
+    check_offsets,
+    check_room_in_buckets,
+    is_bound,
+)
 from shoal_slice_node.core.apply.effects import Bound, Joined, Left, Unbound
 from shoal_slice_node.core.apply.log_rows import first_row
 from shoal_slice_node.core.apply.lookups import bound_key
@@ -18,13 +24,11 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import (
     AGE_BIND_COST,
     APPLIED_PER_STEP,
-    AWAY_RANGES_MAX,
     BINDINGS_PER_QUEUE_MAX,
     DONE_RANGES_PER_COST,
 )
 from shoal_slice_node.core.rows.detail_row import (
     Detail,
-    count_done,
     count_ranges,
     cursor_and_end,
     decode_detail,
@@ -152,7 +156,8 @@ def _cost(state: State, queue: Queue, full_name: bytes) -> int:
 
 
 def _check_bind(state: State, queue: Queue, full_names: list[bytes], begin: Begin) -> None:
-    """Checks done ranges and offsets. Raises ResourceExhausted, OutOfRange."""
+    """Checks room in buckets, done ranges and offsets. Raises ResourceExhausted, OutOfRange."""
+    check_room_in_buckets(state, queue, full_names)
     if queue.details:
         check_done_ranges(state, queue, full_names)
     if begin.start == wire.START_OFFSET:
@@ -169,7 +174,7 @@ def bind_resolved(state: State, queue: Queue, full_names: list[bytes], begin: Be
     for full_name in full_names:
         row = key_get(full_name)
         if row is None:
-            row = state.create_key(full_name)
+            row = state.create_key(full_name, queue)
         key_id = row[ID]
         bucket = queue.bucket(key_id)
         offset = bucket.starts.get(key_id)
@@ -214,52 +219,6 @@ def check_binding_count(state: State, queue: Queue, full_names: list[bytes]) -> 
             limit=limit,
             value=value,
         )
-
-
-def is_bound(state: State, queue: Queue, full_name: bytes) -> bool:
-    row = state.tables.key.get(full_name)
-    return row is not None and row[ID] in queue.bucket(row[ID]).starts
-
-
-def check_done_ranges(state: State, queue: Queue, full_names: list[bytes]) -> None:
-    """Checks that no binding gets too many done ranges: each time away adds one to a binding with a backlog. A key that
-    is bound already is not checked: it stays as it is.
-
-    Raises ResourceExhausted.
-    """
-    for full_name in full_names:
-        row = state.tables.key.get(full_name)
-        detail_row = None if row is None else state.tables.detail.get(detail_key(queue.id, row[ID]))
-        if detail_row is None or count_done(detail_row) < AWAY_RANGES_MAX or is_bound(state, queue, full_name):
-            continue
-        name, key = state.refusals.shown(queue.name), state.refusals.shown(full_name[NAME])
-        raise ResourceExhausted(
-            f"what queue {name} still has to get of key {key} is in {AWAY_RANGES_MAX} stretches, as"
-            " many as may be: consume some of it, purge the queue, or unbind the key with discard",
-            subject="done ranges of a binding",
-            limit=AWAY_RANGES_MAX,
-            value=AWAY_RANGES_MAX + 1,
-        )
-
-
-def check_offsets(state: State, queue: Queue, full_names: list[bytes], offset: int, exact: bool = False) -> None:
-    """Checks that `offset` is no higher than each key's next one. An offset below a key's low is taken for the
-    low; with `exact` it is refused. A key that is bound already stays as it is. Raises OutOfRange."""
-    for full_name in full_names:
-        row = state.tables.key.get(full_name)
-        key = None if row is None else decode_key(row)
-        if key and key.id in queue.bucket(key.id).starts:
-            continue
-        low, head = (key.low, key.head) if key else (0, 0)
-        if key is None or offset > head or (exact and offset < low):
-            kept = f"{low} to {head}" if key else "none: the key has no messages"
-            shown = state.refusals.shown(full_name[NAME])
-            raise OutOfRange(
-                f"key {shown}: offset {offset} asked for; there are {kept}",
-                subject=shown,
-                limit=head if offset > head else low,
-                value=offset,
-            )
 
 
 def _start(state: State, row: bytes, begin: Begin) -> int:

@@ -11,14 +11,8 @@ from itertools import groupby
 from shoal_contract.errors import OutOfRange, ShoalError
 from shoal_contract.options import DURABLE
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.binds import (
-    AT_HEAD,
-    Begin,
-    bind_resolved,
-    check_binding_count,
-    check_done_ranges,
-    check_offsets,
-)
+from shoal_slice_node.core.apply.bind_checks import check_done_ranges, check_offsets, check_room_in_buckets
+from shoal_slice_node.core.apply.binds import AT_HEAD, Begin, bind_resolved, check_binding_count
 from shoal_slice_node.core.apply.effects import Joined
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.records import ChangeHead
@@ -71,6 +65,7 @@ def _import_queue(state: State, name: bytes, keys: list[bytes], starts: Sequence
     found = state.load_queue(name)
     queue = found or Queue(state.tables, b"", name, DURABLE, state.new_incarnation(name))
     finish(check_binding_count(state, queue, full_names))
+    check_room_in_buckets(state, queue, full_names)
     if queue.details:
         check_done_ranges(state, queue, full_names)
     by_start = _by_start(full_names, starts)
