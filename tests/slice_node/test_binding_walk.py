@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from random import Random
 from zlib import crc32
 
+from shoal_contract.errors import Unavailable
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.read.binding_walk import Binding, bucket_at
@@ -127,6 +128,26 @@ def test_nothing_of_a_session_waits_for_its_look_at_a_large_queue() -> None:
     assert asked.done == ["small", "other"]
     asked.core.node.turns.drop(asked.source)
     assert not asked.core.node.turns
+
+
+def test_nothing_of_a_session_waits_for_its_look_behind_other_work() -> None:
+    """Behind a pull, a look stood in order: all pulls of a gateway stood still for 2 s, and those of others."""
+    asked = Asked()
+    asked.other()
+    asked.describe("large")
+    asked.other()
+    asked.until(2)
+    assert asked.done == ["other", "other"]
+    asked.until(3)
+    assert asked.done[2:] == ["large"]
+    asked.other()
+    asked.describe("large")
+    asked.core.node.turns.drop(asked.source)
+    assert not asked.core.node.turns
+    asked.other()
+    asked.describe("large")
+    asked.core.node.turns.end(Unavailable("over"))
+    assert asked.done[3:] == ["other", "large"], "they are told of the error"
 
 
 def test_pulls_of_a_session_wait_for_each_other() -> None:
