@@ -774,6 +774,14 @@ OUT_OF_TURN_OF_LEFT_PARTS: Final = 64
 node 24 KB first, and a message of 100 bytes until 2,000 connections hold one that they do not read, or some 230 that
 hold messages of all sizes."""
 
+FREED_REFUSED_MAX: Final = 4
+"""Connections that found no room out of turn, and are looked at as one lets go of something: what the first of them
+waits for may be too large, or gone."""
+
+FREED_REFUSED_PER_S: Final = 256
+"""Connections that found no room out of turn, and are looked at in a second in which nobody lets go of anything: 9
+ms."""
+
 FREED_STREAMS_MAX: Final = 8
 """Keys of a queue that are looked at in one turn for what may come out of turn: that of one may be too large, and small
 for another."""
