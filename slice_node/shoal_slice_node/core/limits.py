@@ -439,6 +439,13 @@ BINDING_READ_COST: Final = 5
 DESCRIBE_NAMES_MAX: Final = 1_000
 """Queues and keys in one Describe."""
 
+EXPORTED_RANGE_BYTES_MAX: Final = 20
+"""Bytes that a done range takes in a page of an export, at most: two offsets."""
+
+EXPORTED_MEMBERSHIP_BYTES_MAX: Final = 40
+"""Bytes that a membership takes there, at most, besides its key and its done ranges: three offsets, a number and what
+comes with each field; and a queue, besides its name."""
+
 # Commits and the node's own records.
 
 PRODUCER_IDLE_MS: Final = 24 * 3600 * 1000
