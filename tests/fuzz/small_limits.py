@@ -72,6 +72,7 @@ SMALL: dict[str, tuple[int, ...]] = {
     "EXPIRED_ROWS_PER_OPERATION": (1,),
     "EXPIRED_ROWS_AT_CAPACITY": (1, 2),
     "APPLIED_PER_STEP": (4, 5),
+    "IMPORTED_PER_STEP": (2, 5),
     # Dead letters.
     "RETRIES_PER_RECORD_MAX": (1, 3),
     "RETRIES_COST_PER_RECORD": (1, 4),

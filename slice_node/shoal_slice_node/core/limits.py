@@ -303,6 +303,10 @@ APPLIED_PER_STEP: Final = 16
 """Keys or queues of a record that are applied in one step: under 1 ms. Between steps, work outside of the core goes on.
 """
 
+IMPORTED_PER_STEP: Final = 64
+"""Keys of one queue that a chunk of an import binds in one step: under 1 ms. With APPLIED_PER_STEP, large queues would
+take twice as long, as each step writes its buckets."""
+
 DROP_BINDINGS_MAX: Final = 1_000
 """Bindings ended at once by the drops of one record, about 4 ms; the rest is reclaimed in the background."""
 
@@ -450,6 +454,13 @@ BINDING_READ_COST: Final = 5
 
 DESCRIBE_NAMES_MAX: Final = 1_000
 """Queues and keys in one Describe."""
+
+EXPORTED_RANGE_BYTES_MAX: Final = 20
+"""Bytes that a done range takes in a page of an export, at most: two offsets."""
+
+EXPORTED_MEMBERSHIP_BYTES_MAX: Final = 40
+"""Bytes that a membership takes there, at most, besides its key and its done ranges: three offsets, a number and what
+comes with each field; and a queue, besides its name."""
 
 # Commits and the node's own records.
 
