@@ -169,3 +169,26 @@ def test_who_works_for_all_gets_up_to_half() -> None:
             queue.put(source, source, FAIR_QUANTUM, 1)
     taken = Counter(queue.take()[0] for _ in range(300))
     assert 80 <= taken["node"] <= 110
+
+
+def test_a_look_begins_after_what_its_owner_had_then_whatever_comes_later() -> None:
+    """Three workers that pulled in loops kept every describe and peek of their connection from beginning."""
+    turns, source, done = Turns(), Source("c", "o"), list[str]()
+
+    def work(steps: int) -> Work[None]:
+        for _ in range(steps):
+            yield
+
+    def pulled(_: object = None, __: object = None) -> None:
+        done.append("pull")
+        pull()
+
+    def pull() -> None:
+        turns.add(source, work(2), pulled)
+
+    pull()
+    turns.add_beside(source, work(1), lambda *_: done.append("look"))
+    pull()
+    while "look" not in done:
+        turns.step()
+        assert len(done) < 4

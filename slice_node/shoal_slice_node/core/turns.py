@@ -80,6 +80,12 @@ class Turns:
         is dropped with them."""
         if self.busy(source):
             self.add(source, _nothing(), partial(self._begin_beside, source, work, done))
+        else:
+            self._begin_beside(source, work, done, None, None)
+
+    def _begin_beside(self, source: Source, work: Work[Any], done: Done, _: None, error: Exception | None) -> None:
+        if error is not None:
+            done(None, error)
             return
         stands_for = Source(source.connection, object())
         self._beside.setdefault(source, set()).add(stands_for)
@@ -92,12 +98,6 @@ class Turns:
             done(result, error)
 
         self.add(stands_for, work, ended)
-
-    def _begin_beside(self, source: Source, work: Work[Any], done: Done, _: None, error: Exception | None) -> None:
-        if error is None:
-            self.add_beside(source, work, done)
-        else:
-            done(None, error)
 
     def step(self) -> None:
         """Does one step of the first piece of the next connection's next owner. `done` may add more. Must not be called
