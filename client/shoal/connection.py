@@ -34,9 +34,9 @@ class Connection:
         self.map = MapWatch(redirectors, transport, self.telling)
         self._transport = transport
         self._tasks = Tasks("shoal", lambda _, error: self._failed(error))
-        self.routing = Routing(self.map, transport, self._tasks, self.telling)
-        self.homes = Homes(self.routing)
         self.calls = SliceCalls(self.map, transport)
+        self.routing = Routing(self.map, transport, self._tasks, self.telling, self.calls)
+        self.homes = Homes(self.routing)
         self._opened = False
 
     async def open(self) -> None:

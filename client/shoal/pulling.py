@@ -232,15 +232,22 @@ class Pulling:
             peek=wanted.peek,
         )
 
+        if wanted.peek:
+            return _Asked(session, asyncio.ensure_future(self._peek(slice_name, pull, wanted.deadline)))
+
         def on_answer(answer: wire.Answer) -> None:
             if asked.answer.done():
                 self._too_late(wanted, self._taken(session, session.stream_number, wanted, answer))
             else:
                 asked.answered(answer)
 
-        asked = _Asked(session)
+        asked = _Asked(session, asyncio.get_running_loop().create_future())
         await session.asked(PullFrame(pull, wanted.deadline, asked.answer, on_answer))
         return asked
+
+    async def _peek(self, slice_name: str, pull: wire.Pull, deadline: float) -> wire.Answer:
+        found = await self._routing.looks.peek(slice_name, pull, deadline)
+        return wire.Answer(pulled=wire.Deliveries(deliveries=found.deliveries))
 
     def _collect(self, asking: _Asking) -> None:
         """Takes the messages that came. Keeps a slice's error for the end: others may have messages."""
@@ -293,9 +300,9 @@ class _Asked:
 
     __slots__ = ("answer", "session", "stream")
 
-    def __init__(self, session: SliceSession) -> None:
+    def __init__(self, session: SliceSession, answer: asyncio.Future[wire.Answer]) -> None:
         self.session = session
-        self.answer: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
+        self.answer = answer
         self.stream = 0
 
     def answered(self, answer: wire.Answer) -> None:

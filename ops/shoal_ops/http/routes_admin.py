@@ -13,6 +13,7 @@ import shoal
 from shoal_contract.errors import Malformed, OutOfRange, TooLarge
 from shoal_contract.names import Name, check_name, encode_name
 from shoal_ops.http import glance, limits, listing, models, models_admin, names
+from shoal_ops.http.callers import while_wanted
 from shoal_ops.http.parameters import After, KeyName, Limit, Prefix, QueueName, TheGateway
 from shoal_runtime.http import problem, query
 
@@ -111,10 +112,10 @@ async def list_keys(
 
 
 @router.get("/v1/keys/{key}", response_model=models.Key, response_model_exclude_none=True)
-async def describe_key(gateway: TheGateway, key: KeyName) -> models.Key:
+async def describe_key(request: Request, gateway: TheGateway, key: KeyName) -> models.Key:
     """Describes a key: its offsets, how many queues are bound, its partition and slice. For a key that keeps nothing,
     `exists` is false."""
-    found = await gateway.broker.describe_key(key)
+    found = await while_wanted(request, gateway.broker.describe_key(key))
     partition, owner = await gateway.place_of(key)
     return models.Key(
         **names.fields("key", key),

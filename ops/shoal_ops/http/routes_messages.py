@@ -16,6 +16,7 @@ from shoal_contract.limits import TIME_S_MAX, TIME_S_MIN
 from shoal_contract.names import encode_name
 from shoal_ops.http import events, limits, messages, models, names
 from shoal_ops.http.bounded_json import BoundedRoute
+from shoal_ops.http.callers import until_gone, while_wanted
 from shoal_ops.http.gateway import Gateway
 from shoal_ops.http.parameters import NO_IDEMPOTENCY_KEY, IdempotencyKey, KeyName, QueueName, TheGateway
 from shoal_runtime.http import problem
@@ -113,6 +114,7 @@ async def send(
 
 @router.get("/v1/queues/{queue}/messages", response_model=models.Messages, response_model_exclude_none=True)
 async def peek(
+    request: Request,
     gateway: TheGateway,
     queue: QueueName,
     messages_max: Annotated[
@@ -121,7 +123,7 @@ async def peek(
 ) -> Any:
     """Looks at the head of a queue without taking anything."""
     async with gateway.peeks.place():
-        found = await gateway.broker.peek(queue, messages_max)
+        found = await while_wanted(request, gateway.broker.peek(queue, messages_max))
         return _answer(found)
 
 
@@ -204,7 +206,7 @@ async def _pull(request: Request, gateway: Gateway, queue: bytes, wanted: models
                 if found or gaps or left_s <= 0 or gateway.stopping:
                     gateway.metrics.pulled.inc(len(found))
                     return _answer(found, gaps)
-            gone = gone or tasks.start("gone", events.until_gone(request.receive))
+            gone = gone or tasks.start("gone", until_gone(request.receive))
             seen = await gateway.arrivals.wait(queue, seen, left_s, gone)
             if gone.done():
                 return _answer([])
