@@ -50,6 +50,7 @@ class Connection:
             await self.map.first(self.deadline_s)
         except BaseException:
             self._tasks.cancel()
+            self.map.loop.end()
             self.telling.closed()
             raise
         self.routing.start()
@@ -59,6 +60,7 @@ class Connection:
     async def close(self, wait_s: float) -> None:
         """Fails what is unanswered, and ends all tasks and streams. Background tasks get `wait_s` seconds to end."""
         self.calls.close()
+        self.map.loop.end()
         await self._tasks.close(wait_s)
         await self.routing.close()
         await self._transport.close()
@@ -73,6 +75,7 @@ class Connection:
 
     def deadline(self, deadline_s: float | None) -> float:
         """Returns the event loop time at which a call ends that begins now. `deadline_s`: what its caller gave. Raises
-        TypeError, OutOfRange."""
+        TypeError, OutOfRange, BadCall from another event loop."""
+        self.map.loop.check()
         seconds = self.deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)
         return asyncio.get_running_loop().time() + seconds
