@@ -141,8 +141,8 @@ PULL_BYTES_CROWDED: Final = 256 << 10
 
 PULLS_MAX: Final = 8
 PEEKS_MAX: Final = 2
-"""Pulls and peeks that ask slices at a time. One takes a few milliseconds, and 30 ms to make 2 MiB of JSON, during
-which nothing else is answered. A peek brings up to 1 MiB from each slice."""
+"""Pulls and peeks that ask slices at a time, one fewer of the same queue. One takes a few milliseconds, and 30 ms to
+make 2 MiB of JSON, during which nothing else is answered. A peek brings up to 1 MiB from each slice."""
 
 TAKE_PATIENCE_S: Final = 1.0
 """The seconds after which a pull or peek without an answer gives its place to another, and goes on waiting."""

@@ -21,9 +21,10 @@ from tests.client.calls import until
 class Caller:
     """Asks once. `leave` closes its connection."""
 
-    def __init__(self, application: Gate, path: str) -> None:
+    def __init__(self, application: Gate, path: str, method: str = "GET") -> None:
         self._application = application
         self._path = path
+        self._method = method
         self._received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._received.put_nowait({"type": "http.request", "body": b"", "more_body": False})
         self.status = 0
@@ -32,7 +33,7 @@ class Caller:
         self._received.put_nowait({"type": "http.disconnect"})
 
     async def ask(self) -> None:
-        scope = {"type": "http", "method": "GET", "path": self._path, "raw_path": self._path.encode()}
+        scope = {"type": "http", "method": self._method, "path": self._path, "raw_path": self._path.encode()}
         scope |= {"query_string": b"", "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1)}
         scope |= {"http_version": "1.1", "scheme": "http", "root_path": "", "server": ("localhost", 80)}
         await self._application(scope, self._received.get, self._send)
@@ -92,3 +93,28 @@ async def test_others_are_answered_whatever_is_looked_at(served: tuple[FakeClust
             other = Caller(application, path)
             await other.ask()
             assert other.status == 200, path
+
+
+async def test_a_caller_that_leaves_takes_no_messages_and_no_place(served: tuple[FakeCluster, Gate]) -> None:
+    """A pull looks first where the messages are. It went on, and what it took then came again after its lease only."""
+    cluster, application = served
+    state, looks = cluster.slices["s01"].state, cluster.slices["s01"].looks
+    async with Tasks("callers") as tasks:
+        caller = Caller(application, "/v1/queues/large/pull", "POST")
+        asking = tasks.start("ask", caller.ask())
+        await until(lambda: looks.under_way == 1)
+        caller.leave()
+        await asyncio.wait([asking])
+    assert looks.under_way == 0 and not state.keys[b"k"].bindings[b"large"].given
+    assert not [frame for frame in cluster.slices["s01"].frames if frame.HasField("pull")]
+
+
+@pytest.mark.parametrize("what", ["", "/messages"])
+async def test_many_that_look_at_one_queue_leave_places_to_others(served: tuple[FakeCluster, Gate], what: str) -> None:
+    _, application = served
+    async with Tasks("callers") as tasks:
+        for _ in range(100):
+            tasks.start("ask", Caller(application, f"/v1/queues/large{what}").ask())
+        other = Caller(application, f"/v1/queues/small{what}")
+        await other.ask()
+        assert other.status == 200
