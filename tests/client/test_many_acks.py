@@ -88,7 +88,7 @@ def test_questions_about_acks_agree_with_a_list_of_them() -> None:
                         if consumer in one.consumers
                         for offset in range(one.first, one.end)
                     }
-                    assert pending.messages(consumer) == len(others)
+                    assert pending.messages({consumer}) == len(others)
 
 
 def test_an_index_of_acks_is_made_once_and_not_kept_when_they_are_answered() -> None:
@@ -177,3 +177,21 @@ def test_what_is_done_with_all_ranges_of_a_queue_passes_over_them_a_few_times(pa
     done = merged((4 * number, 4 * number + 1) for number in range(many))
     note("answers", lambda: seen.answered(b"a", done, [1]))
     assert max(work.values()) <= LINEAR * 2 * many, work
+
+
+def test_doubts_of_many_consumers_are_lost_in_one_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For each consumer all keys were looked at: 10,000 of each took 16 s in one step of the program's event loop."""
+    many, asked = 40, 0
+    found = PendingAcks._found
+
+    def counted(self: PendingAcks) -> Any:
+        nonlocal asked
+        asked += 1
+        return found(self)
+
+    blocks = [Acked(b"k%d" % number, 1, 3, (number, number + 1)) for number in range(many)]
+    seen = Repeats(PendingAcks(lambda: blocks))
+    monkeypatch.setattr(PendingAcks, "_found", counted)
+    seen.lose_doubts(range(10, many))
+    assert asked == 1
+    assert seen.take_forgotten() == 2 * 2 * (many - 10)

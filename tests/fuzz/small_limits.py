@@ -18,6 +18,7 @@ for _module in pkgutil.walk_packages(shoal_slice_node.core.__path__, f"{PACKAGE}
 SMALL: dict[str, tuple[int, ...]] = {
     # Tables.
     "BUCKET_ENTRIES_MEAN": (2,),
+    "BUCKET_LAYOUT_ENTRIES_MAX": (0, 2),
     "GONE_RUN_MIN": (1, 2),
     "SORTED_ANEW_MAX": (0, 2),
     "RECENT_KEYS_MAX": (1, 3),
@@ -71,6 +72,7 @@ SMALL: dict[str, tuple[int, ...]] = {
     "EXPIRED_ROWS_PER_OPERATION": (1,),
     "EXPIRED_ROWS_AT_CAPACITY": (1, 2),
     "APPLIED_PER_STEP": (4, 5),
+    "IMPORTED_PER_STEP": (2, 5),
     # Dead letters.
     "RETRIES_PER_RECORD_MAX": (1, 3),
     "RETRIES_COST_PER_RECORD": (1, 4),
@@ -83,6 +85,8 @@ SMALL: dict[str, tuple[int, ...]] = {
     "LOAD_DETAILS_PER_STEP": (1, 2),
     "READ_ROWS_PER_STEP": (1,),
     "PULL_ROWS_PER_STEP": (1, 2),
+    "WALKED_IDS_MAX": (0, 1, 4),
+    "WALKED_RANGES_PER_COST": (1, 3),
     "WALKED_RANGES_PER_STEP": (1, 3),
     "LOG_ROWS_PASSED_MAX": (0, 1),
     "LOG_BYTES_PASSED_MAX": (1,),

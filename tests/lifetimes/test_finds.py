@@ -217,10 +217,10 @@ DEFECTS = {
     "what a record has no room for is forgotten": Defect(Undecided, "put_back", forgets_what_has_no_room, first=180),
     # Depth, order, windows.
     "depth counts one too few": Defect(
-        reading, "backlog_of", lambda of: lambda cursor, end, done: max(0, of(cursor, end, done) - 1)
+        Binding, "backlog", lambda of: lambda binding, end: max(0, of(binding, end) - 1)
     ),
     "depth counts what was dropped": Defect(Binding, "kept_from", lambda _: lambda binding, low: binding),
-    "depth has the bytes of what is done": Defect(LogMeasure, "bytes_between", lambda _: lambda *_: 0, first=30),
+    "depth has no bytes": Defect(LogMeasure, "bytes_between", lambda _: lambda *_: 0, first=30),
     "the oldest message is the first that was published": Defect(
         LogMeasure, "time_of", lambda of: lambda measure, offset: of(measure, 1) or of(measure, offset)
     ),

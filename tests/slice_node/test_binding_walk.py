@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from random import Random
 from zlib import crc32
 
+from shoal_contract.errors import Unavailable
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.node import requests
-from shoal_slice_node.core.read.binding_walk import Binding, bucket_at, walk_bindings
+from shoal_slice_node.core.read.binding_walk import Binding, bucket_at
 from shoal_slice_node.core.rows.ids import key_id
 from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.rows.queue_row import bucket_number
@@ -18,6 +19,7 @@ from shoal_slice_node.core.turns import Source, Work
 from tests.fuzz.small_limits import patched
 
 from .core_driver import CoreDriver, bind, declare, publish, unbind
+from .walked import walk_bindings
 
 
 def test_each_bucket_holds_a_stretch_of_the_order_of_the_walk() -> None:
@@ -49,9 +51,7 @@ def test_a_binding_that_stays_comes_once_while_the_queue_grows_and_shrinks() -> 
 
 
 def walk_among_changes(random: Random) -> None:
-    with patched(
-        {"BUCKET_ENTRIES_MEAN": 3, "BUCKET_ENTRIES_LOW": 1, "WALKED_RANGES_PER_STEP": random.choice((1, 100))}
-    ):
+    with patched({"BUCKET_ENTRIES_MEAN": 3, "BUCKET_ENTRIES_LOW": 1, "READ_ROWS_PER_STEP": random.choice((1, 4, 20))}):
         core = CoreDriver()
         stays = [f"s{number}" for number in range(random.choice((3, 60)))]
         others = [f"o{number}" for number in range(120)]
@@ -83,7 +83,7 @@ def test_many_walks_at_a_time_take_little_memory() -> None:
         next(walk)
     tracemalloc.start()
     try:
-        for _ in range(50):
+        for _ in range(30):
             for walk in walks:
                 next(walk)
         assert tracemalloc.get_traced_memory()[0] < len(walks) * 20_000, "more than the batch that it is at"
@@ -128,6 +128,26 @@ def test_nothing_of_a_session_waits_for_its_look_at_a_large_queue() -> None:
     assert asked.done == ["small", "other"]
     asked.core.node.turns.drop(asked.source)
     assert not asked.core.node.turns
+
+
+def test_nothing_of_a_session_waits_for_its_look_behind_other_work() -> None:
+    """Behind a pull, a look stood in order: all pulls of a gateway stood still for 2 s, and those of others."""
+    asked = Asked()
+    asked.other()
+    asked.describe("large")
+    asked.other()
+    asked.until(2)
+    assert asked.done == ["other", "other"]
+    asked.until(3)
+    assert asked.done[2:] == ["large"]
+    asked.other()
+    asked.describe("large")
+    asked.core.node.turns.drop(asked.source)
+    assert not asked.core.node.turns
+    asked.other()
+    asked.describe("large")
+    asked.core.node.turns.end(Unavailable("over"))
+    assert asked.done[3:] == ["other", "large"], "they are told of the error"
 
 
 def test_pulls_of_a_session_wait_for_each_other() -> None:

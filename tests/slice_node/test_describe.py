@@ -14,13 +14,13 @@ from shoal_slice_node.core.apply import log_rows
 from shoal_slice_node.core.checking.session_frames import check_describe
 from shoal_slice_node.core.limits import DESCRIBE_RANGES_PER_BINDING, READ_ROWS_PER_STEP
 from shoal_slice_node.core.read import binding_walk, reading
-from shoal_slice_node.core.read.binding_walk import walk_bindings
 from shoal_slice_node.core.read.reading import describe
 from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.rows.log_row import decode_log
 from shoal_slice_node.core.turns import finish
 
 from .core_driver import CoreDriver, bind, declare, every_second, publish, unbind, with_done
+from .walked import walk_bindings
 
 CHUNK = 100
 
@@ -103,9 +103,9 @@ def test_done_ranges_are_decoded_a_bounded_number_at_a_time(unbound: bool) -> No
         core.change(unbind("q", *keys))
     queue = core.state.load_queue(b"q")
     assert queue is not None
-    with patch.object(binding_walk, "WALKED_RANGES_PER_STEP", 75):
+    with patch.object(binding_walk, "WALKED_RANGES_PER_COST", 1):
         batches = [len(batch) for batch in walk_bindings(core.state, queue.id)]
-    assert max(batches) == 3 and sum(batches) == len(keys)
+    assert max(batches) == 4 and sum(batches) == len(keys), "30 ranges each, READ_ROWS_PER_STEP in all"
 
 
 def test_a_binding_that_stays_comes_once_though_others_of_its_bucket_go_meanwhile() -> None:
@@ -118,7 +118,7 @@ def test_a_binding_that_stays_comes_once_though_others_of_its_bucket_go_meanwhil
     assert queue is not None
     met: list[bytes] = []
     gone: set[str] = set()
-    with patch.object(binding_walk, "WALKED_RANGES_PER_STEP", 10):
+    with patch.object(binding_walk, "READ_ROWS_PER_STEP", 20):
         for number, batch in enumerate(walk_bindings(core.state, queue.id)):
             met += [binding.key_id for binding in batch]
             if number % 3 == 0 and len(gone) < 150:

@@ -22,6 +22,7 @@ from shoal_slice_node.core.limits import BINDINGS_PER_QUEUE_MAX
 from shoal_slice_node.core.read.memberships import Verifier, export_pages
 from shoal_slice_node.core.verbs import changes
 from shoal_slice_node.core.verbs.changes import parse_change, parse_import
+from shoal_slice_node.processes.limits import EXPORT_PAGE_BYTES
 
 from .bulk_client import RUN, Memberships, imports, live_memberships
 from .core_driver import PARTITIONS, CoreDriver, bind, declare, drop, publish, purge, unbind
@@ -36,7 +37,7 @@ def bring(core: CoreDriver, memberships: Memberships, *starts: int) -> wire.Step
 
 
 def exported(core: CoreDriver, memberships_max: int = 1000) -> dict[bytes, set[bytes]]:
-    return live_memberships(export_pages(core.tables, 1, memberships_max))
+    return live_memberships(export_pages(core.tables, 1, memberships_max, EXPORT_PAGE_BYTES))
 
 
 def refusals(outcome: wire.StepOutcome) -> list[tuple[int, ShoalError]]:
@@ -196,7 +197,7 @@ def test_export_tells_cursors_ends_and_done_ranges() -> None:
     core.ack(session, "a", 3, 4)
     core.flush()
     core.change(unbind("q", "b"))
-    (page,) = export_pages(core.tables, 7, 1000)
+    (page,) = export_pages(core.tables, 7, 1000, EXPORT_PAGE_BYTES)
     assert (page.lsn, list(page.queues), list(page.key_counts)) == (7, [b"q", b"keeps"], [2, 2])
     rows = list(zip(page.keys, page.starts, page.cursors, page.ends, page.done_counts, strict=True))
     assert rows[:2] == [(b"a", 1, 2, 0, 1), (b"b", 1, 1, 5, 0)]

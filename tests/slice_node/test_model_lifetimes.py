@@ -15,7 +15,6 @@ from hypothesis.stateful import invariant, precondition, rule
 from shoal_contract.errors import ResourceExhausted, from_wire
 from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.read.binding_walk import walk_bindings
 from shoal_slice_node.core.read.reading import describe_queue, peek
 from shoal_slice_node.core.rows.key_row import KeyRow, decode_key
 from shoal_slice_node.core.rows.log_row import decode_log
@@ -26,6 +25,7 @@ from .lifetimes_model import LifetimesModel
 from .options_machine import CAPACITY, DEAD, FAR, FULL, HOUR_MS, OptionsMachine
 from .options_model import Id
 from .slice_machine import KEYS, LEASED, QUEUES, RUNS, bodies, keys, queues, small
+from .walked import walk_bindings
 
 TTLS_MS = (1, 400, 1_500, HOUR_MS, 2 * HOUR_MS)
 AGES_MS = (0, 1, 300, 1_000, 5_000, HOUR_MS, 1 << 40)
@@ -184,7 +184,7 @@ class LifetimesMachine(OptionsMachine):
             for found in batch:
                 if found.key_id == row.id:
                     kept = found.kept_from(row.low)
-                    done = {offset for low, high in kept.done.pairs() for offset in range(low, high)}
+                    done = {offset for low, high in kept.done().pairs() for offset in range(low, high)}
                     return set(range(kept.cursor, kept.end or row.head)) - done
         return set()
 

@@ -242,3 +242,30 @@ def test_each_connection_has_a_turn_once_a_few_have_read(chunks: int) -> None:
             took(core, ready[0])
             reads += 1
     assert reads < CONNECTIONS // 3 + 20 * chunks
+
+
+@pytest.mark.parametrize("gone", [100, 200])
+def test_a_look_in_vain_is_followed_by_others(gone: int) -> None:
+    """Each that let go brought one look. If that found nothing, as the queue was detached meanwhile, those behind lay
+    silent for good, with nearly all of it free."""
+    core, _ = crowd()
+    others = [consumer(core, f"o{number}", f"o{number}", [bytes(4_000)]) for number in range(150)]
+    for number in range(gone):
+        core.dispatcher.detach(consumer(core, f"gone{number}", f"gone{number}", [bytes(3_000)]), 1)
+    waits = consumer(core, "waits", "waits", [bytes(3_000)])
+    assert not waits.waiting
+    for _ in range(3):
+        for other in others:
+            took(core, other)
+    out_of_turn = core.dispatcher.shares.line.out_of_turn
+    for _ in range(4):
+        core.now_ms += 1_000
+        core.maintain()
+        core.pump()
+    assert waits.waiting or waits.connection in out_of_turn.refused, "it is not forgotten"
+    for other in others:
+        took(core, other)
+    core.now_ms += 1_000
+    core.maintain()
+    core.pump()
+    assert len(took(core, waits)) == 1

@@ -6,7 +6,7 @@ Not here: the acks themselves, and when they are sent (../ack_sender.py).
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence, Set
 
 from shoal.core.acks import AckConsumer, Acked, together
 from shoal.core.offset_ranges import Ranges, count, end_of, first_of, within, without
@@ -38,9 +38,13 @@ class PendingAcks:
         """Returns the ranges of first <= offset < end of a key that the consumer has not acked."""
         return without(((first, end),), self.within(key, consumer, first, end))
 
-    def messages(self, consumer: AckConsumer) -> int:
-        """Returns how many messages the consumer has acked. O(keys that have acks)."""
-        return sum(count(layer) for found in self._found().values() for layer in found.get(consumer, ())[:1])
+    def messages(self, consumers: Set[AckConsumer]) -> int:
+        """Returns how many messages these consumers have acked. O(keys that have acks, with their consumers)."""
+        acked = 0
+        for found in self._found().values():
+            for consumer in found.keys() & consumers:
+                acked += count(found[consumer][0])
+        return acked
 
     def add(self, key: bytes, first: int, end: int, consumers: Sequence[AckConsumer]) -> None:
         """Notes that an ack was given."""

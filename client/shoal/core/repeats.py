@@ -102,8 +102,9 @@ class Repeats:
 
     def lose_doubts(self, handles: Collection[int]) -> None:
         """Takes acks of these handles that are in doubt, or have no answer, for forgotten: their life is not known."""
+        self._doubts_forgotten += self._pending.messages(set(handles))
         for handle in handles:
-            self._doubts_forgotten += sum(map(count, self._doubt.of(handle))) + self._pending.messages(handle)
+            self._doubts_forgotten += sum(map(count, self._doubt.of(handle)))
         self.forget_doubts(handles)
 
     def take_forgotten(self) -> int:
@@ -224,7 +225,7 @@ class Repeats:
     def unacked(self, handle: int) -> int:
         """Returns how many messages were handed out for a handle and not acked. O(keys and pending acks)."""
         handed = sum(count(self._marks(key).get(handle, ())) for key in list(self._keys))
-        return handed - sum(map(count, self._acked.of(handle))) - self._pending.messages(handle)
+        return handed - sum(map(count, self._acked.of(handle))) - self._pending.messages({handle})
 
     def unacked_within(self, key: bytes, handle: int, first: int, end: int) -> Ranges:
         """Returns the ranges of first <= offset < end that were handed out for a handle and not acked."""

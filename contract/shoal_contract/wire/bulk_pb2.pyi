@@ -205,7 +205,7 @@ Global___ExportRequest: _TypeAlias = ExportRequest  # noqa: Y015
 
 @_typing.final
 class ExportResponse(_message.Message):
-    """Whole queues, save that one with very many bindings goes on in the next page."""
+    """Whole queues, save that one with many bindings, or with many done ranges, goes on in the next page."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -199,7 +199,8 @@ class Load:
         for row in [row for row in rows if row["queue"] is not None][:REFUSALS_SHOWN_MAX]:
             self._say(f"refused: queue {show(bytes(row['queue']))}: {row['problem']}")
         self._say(
-            f"imported: {totals['queues_made']:,} queues and {totals['bindings_made']:,} memberships made,"
+            f"imported: {totals['bindings_made']:,} memberships made, and {totals['queues_made']:,} parts of queues: one"
+            " on each slice that keeps some of a queue's keys;"
             f" {totals['refused']:,} refused, in {time.monotonic() - began_s:.1f} s"
         )
         return totals["refused"]

@@ -6,8 +6,9 @@ each rule needs nothing else (slice_node/core/apply/binds, drops, imports):
 - a queue that was not declared, or was dropped, is bound to nothing;
 - binding a key that is bound, or unbinding one that is not, changes nothing; a drop ends every binding;
 - an expiry drops a queue, unless it was made, declared or bound after the leader had decided.
-Four cases do not follow from a queue's history and count as done: a bind that was refused because its key had not
-reached the offset it asked for (of an import, also because the key kept it no more); a declare that was refused (other
+Five cases do not follow from a queue's history and count as done: a bind that was refused because its key had not
+reached the offset it asked for (of an import, also because the key kept it no more); a bind that was refused because
+the queue's row for it was full (slice_node/core/apply/bind_checks); a declare that was refused (other
 options, a life that is over) while its queue expired; a drop that was refused because the queue was not empty; and what
 stands in a refused transaction. Queues that were to be dropped if unused, and were in use, have no row: the record
 names them (slice_node/core/verbs/drop).

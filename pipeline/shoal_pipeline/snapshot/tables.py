@@ -16,8 +16,9 @@ from shoal_pipeline.limits import KEY_NAMES_CACHED
 from shoal_slice_node.core.apply.interest import Interest
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.read.memberships import memberships_of
 from shoal_slice_node.core.read.reading import describe_queue
-from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
+from shoal_slice_node.core.rows.detail_row import count_done_offsets
 from shoal_slice_node.core.rows.ids import queue_id
 from shoal_slice_node.core.rows.key_row import KeyRow, decode_key
 from shoal_slice_node.core.rows.small_rows import NEXT_QUEUE
@@ -69,21 +70,12 @@ def _bindings(tables: Tables, first: int, end: int) -> Iterator[Row]:
         assert found is not None, f"bound to key {key_id.hex()}, which is not there"
         return text(found[0][2:]), int.from_bytes(found[0][:2], "big"), found[1]
 
-    def row_of(queue: str, key_id: bytes, start: int, cursor: int, ended_at: int, detail: Detail | None) -> Row:
-        name, partition, key = key_of(key_id)
-        done = 0 if detail is None else detail.done.offsets()
-        return queue, name, partition, start, cursor, ended_at or None, (ended_at or key.head) - cursor - done
-
     for queue in _queues_between(tables, first, end):
         shown = text(queue.name)
-        details = {}
-        if queue.details:
-            details = {row_key[8:]: decode_detail(row) for row_key, row in tables.detail.scan(queue.id)}
-        for key_id, start, cursor in queue.entries():
-            yield row_of(shown, key_id, start, cursor, 0, details.get(key_id))
-        for key_id, detail in details.items():
-            if detail.ended:
-                yield row_of(shown, key_id, detail.start, detail.cursor, detail.end, detail)
+        for key_id, start, cursor, ended_at, detail in memberships_of(tables, queue):
+            name, partition, key = key_of(key_id)
+            done = 0 if detail is None else count_done_offsets(detail)
+            yield shown, name, partition, start, cursor, ended_at or None, (ended_at or key.head) - cursor - done
 
 
 def _backlog(tables: Tables, first: int, end: int) -> Iterator[Row]:

@@ -18,7 +18,6 @@ from itertools import count
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.limits import (
-    DECODED_RANGES_BYTES,
     DESCRIBED_BYTES_MAX,
     HEAVY_PASSED_MAX,
     LARGE_ANSWER_BYTES,
@@ -53,13 +52,11 @@ class _Waiting:
             line.add(self._ticket, self._source)
 
 
-def described_bytes(request: wire.Describe, decodes_ranges: bool = False) -> int:
-    """Returns the size of the largest answer to `request`, in bytes, and of what is in memory meanwhile: done ranges,
-    if it `decodes_ranges`."""
+def described_bytes(request: wire.Describe) -> int:
+    """Returns the size of the largest answer to `request`, in bytes."""
     if request.bindings:
         return LARGE_ANSWER_BYTES
-    size_bytes = DESCRIBED_BYTES_MAX * (1 + len(request.queues) + len(request.keys))
-    return min(LARGE_ANSWER_BYTES, size_bytes + DECODED_RANGES_BYTES * decodes_ranges)
+    return min(LARGE_ANSWER_BYTES, DESCRIBED_BYTES_MAX * (1 + len(request.queues) + len(request.keys)))
 
 
 class Reservation:

@@ -283,10 +283,6 @@ these alone."""
 DESCRIBED_BYTES_MAX: Final = 512
 """Bytes of the description of one queue or key without its bindings: a name and numbers."""
 
-DECODED_RANGES_BYTES: Final = 1 << 20
-"""Memory of the done ranges that a describe has decoded between two steps: WALKED_RANGES_PER_STEP, and those of one
-binding, of 110 bytes each."""
-
 BYTES_PER_WEIGHT: Final = 4096
 """The number of bytes for which a frame that is kept until it is answered weighs one more. So a session has up to 4 MiB
 of such frames."""
@@ -308,6 +304,10 @@ read."""
 
 LARGE_ANSWER_WEIGHT: Final = 128
 """The weight of a pull or a describe. Each answer has up to 4 MiB, so a session holds about 32 MiB of them."""
+
+DESCRIBE_WEIGHT: Final = 32
+"""The least weight of a describe, however small its answer: it may walk over 200,000 bindings. So 32 of a session, as
+many as the client library has under way, are worked on at a time: not all that there is room for."""
 
 LOOP_SLICE_MS: Final = 4
 """How long the loop may apply records or read logs before all other work gets its turn."""

@@ -15,6 +15,7 @@ from shoal_slice_node.adapters.kept_frames import Frame, Kept
 from shoal_slice_node.adapters.limits import (
     BYTES_PER_WEIGHT,
     DELIVERIES_PER_WRITE_BYTES,
+    DESCRIBE_WEIGHT,
     ENDED_PER_RESPONSE_MAX,
     LARGE_ANSWER_BYTES,
     LARGE_ANSWER_WEIGHT,
@@ -87,8 +88,7 @@ class SessionWork:
             requests.submit_work(broker, source, sequence, work, *self._large(weight, kept, pulled.left), looks=looks)
         elif kind == "describe":
             work = node_requests.describe(broker.node, request.describe)
-            decodes_ranges = node_requests.decodes_ranges(broker.node, request.describe)
-            size_bytes = described_bytes(request.describe, decodes_ranges)
+            size_bytes = described_bytes(request.describe)
             requests.submit_work(broker, source, sequence, work, *self._large(weight, kept), size_bytes, looks=True)
         else:
             raise Malformed(f"frame {sequence} is {kind or 'empty'}: unknown here, or Open a second time")
@@ -210,5 +210,6 @@ def _weight(frame: Frame) -> int:
         return 1
     weight = 1 + frame.bytes // BYTES_PER_WEIGHT
     if frame.kind == "describe":
-        return weight + described_bytes(frame.request.describe) * LARGE_ANSWER_WEIGHT // LARGE_ANSWER_BYTES
+        answer_weight = described_bytes(frame.request.describe) * LARGE_ANSWER_WEIGHT // LARGE_ANSWER_BYTES
+        return weight + max(DESCRIBE_WEIGHT - 1, answer_weight)
     return weight + (LARGE_ANSWER_WEIGHT if frame.kind == "pull" else 0)

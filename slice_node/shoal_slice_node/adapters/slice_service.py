@@ -190,8 +190,7 @@ class SliceService:
 
     async def describe(self, request: wire.DescribeRequest, call: Call) -> wire.DescribeResponse:
         work = node_requests.describe(self._broker.node, request.describe)
-        decodes_ranges = node_requests.decodes_ranges(self._broker.node, request.describe)
-        answer = await self._look(call, work, described_bytes(request.describe, decodes_ranges))
+        answer = await self._look(call, work, described_bytes(request.describe))
         return wire.DescribeResponse(description=answer.description)
 
     async def _change(

@@ -16,6 +16,19 @@ BUCKET_ENTRIES_MEAN: Final = 48
 BUCKET_ENTRIES_LOW: Final = 16
 """If the mean number of bindings per row is below this, a queue gives up its last row."""
 
+BUCKET_ENTRIES_MAX: Final = 1_024
+"""A row with so many bindings takes no more; one request may exceed it by its keys. Ids of keys are spread over rows by
+a checksum which everyone can compute, so who makes millions of keys can choose those of one row. Without that rows have
+up to some 130, in a queue of any size. A row of 1,024 takes up to 1 ms to read and write."""
+
+KEY_NUMBERS_TRIED_MAX: Final = 256
+"""Numbers that are tried for a new key until one has room in its queue's row. So many lie in over 100 rows, and fewer
+have so many bindings as they may, even where a queue has BINDINGS_PER_QUEUE_MAX."""
+
+BUCKET_LAYOUT_ENTRIES_MAX: Final = 128
+"""Bindings of a row up to which its layout is kept for the next row of this size: 12 KB for 128, and 2 MiB for all
+sizes. A larger one is made anew each time, in less time than it takes to use it."""
+
 BINDINGS_PER_QUEUE_MAX: Final = 100_000
 """Keys that one queue may be bound to: a login then takes a tenth of a second."""
 
@@ -290,6 +303,10 @@ APPLIED_PER_STEP: Final = 16
 """Keys or queues of a record that are applied in one step: under 1 ms. Between steps, work outside of the core goes on.
 """
 
+IMPORTED_PER_STEP: Final = 64
+"""Keys of one queue that a chunk of an import binds in one step: under 1 ms. With APPLIED_PER_STEP, large queues would
+take twice as long, as each step writes its buckets."""
+
 DROP_BINDINGS_MAX: Final = 1_000
 """Bindings ended at once by the drops of one record, about 4 ms; the rest is reclaimed in the background."""
 
@@ -359,9 +376,6 @@ WITHDRAWN_PER_STEP: Final = 100
 DESCRIBE_BINDINGS_MAX: Final = 200_000
 """Bindings of all queues named by one Describe: about a second of work, in turns. A largest queue can be described."""
 
-DESCRIBED_LOOKED_AT_MAX: Final = 8
-"""Queues of one Describe that are looked at as it comes, to see what memory it takes: 0.1 ms."""
-
 DESCRIBE_LISTED_MAX: Final = 10_000
 """Bindings listed in one Describe: the answer fits a frame."""
 
@@ -372,8 +386,14 @@ queue can be described even if its bindings have a few done ranges each."""
 READ_ROWS_PER_STEP: Final = 100
 """Bindings, keys or done ranges read in one step of a Describe: about 1 ms."""
 
+WALKED_IDS_MAX: Final = 128
+"""Bindings of a bucket that a walk keeps the ids of from step to step: 5 KB. Most buckets have some 50."""
+
+WALKED_RANGES_PER_COST: Final = 64
+"""Done ranges that cost as much as a row, where a walk over bindings decodes them: about 10 us."""
+
 WALKED_RANGES_PER_STEP: Final = 4_096
-"""Done ranges decoded in one step of a walk over a queue's bindings: about 0.7 ms."""
+"""Done ranges decoded in one step of a list of bindings: about 0.7 ms."""
 
 SIZED_PER_COST: Final = 64
 """Messages of a chunk that count there as one row when their sizes are summed: a largest chunk takes half a step."""
@@ -434,6 +454,13 @@ BINDING_READ_COST: Final = 5
 
 DESCRIBE_NAMES_MAX: Final = 1_000
 """Queues and keys in one Describe."""
+
+EXPORTED_RANGE_BYTES_MAX: Final = 20
+"""Bytes that a done range takes in a page of an export, at most: two offsets."""
+
+EXPORTED_MEMBERSHIP_BYTES_MAX: Final = 40
+"""Bytes that a membership takes there, at most, besides its key and its done ranges: three offsets, a number and what
+comes with each field; and a queue, besides its name."""
 
 # Commits and the node's own records.
 
@@ -758,6 +785,14 @@ OUT_OF_TURN_OF_LEFT_PARTS: Final = 64
 node 24 KB first, and a message of 100 bytes until 2,000 connections hold one that they do not read, or some 230 that
 hold messages of all sizes."""
 
+FREED_REFUSED_MAX: Final = 4
+"""Connections that found no room out of turn, and are looked at as one lets go of something: what the first of them
+waits for may be too large, or gone."""
+
+FREED_REFUSED_PER_S: Final = 256
+"""Connections that found no room out of turn, and are looked at in a second in which nobody lets go of anything: 9
+ms."""
+
 FREED_STREAMS_MAX: Final = 8
 """Keys of a queue that are looked at in one turn for what may come out of turn: that of one may be too large, and small
 for another."""
@@ -874,6 +909,8 @@ MEMORY_BASE_BYTES: Final = 120 << 20
 MEMORY_BYTES_MIN: Final = 320 << 20
 """The least budget of a node's process: every share then fits its largest single piece."""
 
+assert BUCKET_ENTRIES_MAX + FRAME_OPERATIONS_MAX + 1 < 1 << 16  # The row counts them in an u16.
+assert BUCKET_ENTRIES_MAX >= 16 * BUCKET_ENTRIES_MEAN
 assert ANSWERS_KEPT_MAX * 8 < 4096 + 1
 assert DONE_RANGES_MAX >= CHUNK_MESSAGES_MAX
 assert LEFT_WALKED_PER_TURN <= LEFT_PER_RECORD_MAX

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict, deque
 from collections.abc import Callable, Generator, Hashable
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from shoal_contract.errors import ShoalError
@@ -75,8 +76,11 @@ class Turns:
             pieces.append(_Piece(work, done))
 
     def add_beside(self, source: Source, work: Work[Any], done: Done) -> None:
-        """Adds a piece of work that does not wait for the other pieces of its owner, nor they for it. It is dropped
-        with them."""
+        """Adds a piece of work that begins after those that its owner has now, and that later ones do not wait for. It
+        is dropped with them."""
+        if self.busy(source):
+            self.add(source, _nothing(), partial(self._begin_beside, source, work, done))
+            return
         stands_for = Source(source.connection, object())
         self._beside.setdefault(source, set()).add(stands_for)
 
@@ -88,6 +92,12 @@ class Turns:
             done(result, error)
 
         self.add(stands_for, work, ended)
+
+    def _begin_beside(self, source: Source, work: Work[Any], done: Done, _: None, error: Exception | None) -> None:
+        if error is None:
+            self.add_beside(source, work, done)
+        else:
+            done(None, error)
 
     def step(self) -> None:
         """Does one step of the first piece of the next connection's next owner. `done` may add more. Must not be called
@@ -160,6 +170,10 @@ class Turns:
             for piece in pieces:
                 piece.work.close()
                 piece.done(None, error)
+
+
+def _nothing() -> Work[None]:
+    yield from ()
 
 
 def finish(work: Work[Result]) -> Result:

@@ -2,6 +2,8 @@
 
 from typing import Final
 
+from shoal_contract.limits import FRAME_BYTES_MAX
+from shoal_slice_node.core.limits import DONE_RANGES_MAX, EXPORTED_RANGE_BYTES_MAX
 from shoal_slice_node.storage.limits import LOCK_WAIT_S_MAX
 
 SNAPSHOT_END_S_MAX: Final = 5.0
@@ -17,6 +19,10 @@ CHECKPOINTER_ANSWER_S_MAX: Final = 300
 EXPORT_PAGE_MEMBERSHIPS: Final = 2_000
 """Memberships in one page of an export: about 200 KB, which take the process 3 ms to read."""
 
+EXPORT_PAGE_BYTES: Final = 1 << 20
+"""Bytes of one page of an export, at most; one more membership may exceed them, with all of its done ranges. Names and
+numbers count as the most that they can take, so pages have less."""
+
 SNAPSHOT_NICENESS: Final = 5
 """The niceness of a snapshot process: the main process and the checkpointer have priority."""
 
@@ -27,3 +33,4 @@ IDLE_MS: Final = 3_000
 """The checkpoint's pages leave the resident memory after this time without work."""
 
 assert CHECKPOINTER_ANSWER_S_MAX > LOCK_WAIT_S_MAX
+assert EXPORT_PAGE_BYTES + 2 * EXPORTED_RANGE_BYTES_MAX * DONE_RANGES_MAX < FRAME_BYTES_MAX

@@ -22,7 +22,7 @@ from shoal_slice_node.core.read.memberships import Verifier, export_pages
 from shoal_slice_node.core.tables.delta import Delta
 from shoal_slice_node.core.verbs.changes import parse_import
 from shoal_slice_node.processes.child_frame import DATA, END, ERROR, encode_frame, receive_frame
-from shoal_slice_node.processes.limits import EXPORT_PAGE_MEMBERSHIPS, SNAPSHOT_NICENESS
+from shoal_slice_node.processes.limits import EXPORT_PAGE_BYTES, EXPORT_PAGE_MEMBERSHIPS, SNAPSHOT_NICENESS
 from shoal_slice_node.storage.lmdb_tables import LmdbBase
 
 
@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _export(base: LmdbBase, connection: socket) -> None:
-    for page in export_pages(Delta(base), base.lsn, EXPORT_PAGE_MEMBERSHIPS):
+    for page in export_pages(Delta(base), base.lsn, EXPORT_PAGE_MEMBERSHIPS, EXPORT_PAGE_BYTES):
         connection.sendall(encode_frame(DATA, page.SerializeToString()))
 
 

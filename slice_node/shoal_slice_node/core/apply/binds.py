@@ -5,26 +5,29 @@ Names were checked with the frame (core/verbs/changes). Checks that need the tab
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from shoal_contract.errors import NoSuchQueue, OutOfRange, ResourceExhausted
+from shoal_contract.errors import NoSuchQueue, ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.apply.bind_checks import (
+    check_done_ranges,
+    check_offsets,
+    check_room_in_buckets,
+    is_bound,
+)
 from shoal_slice_node.core.apply.effects import Bound, Joined, Left, Unbound
 from shoal_slice_node.core.apply.log_rows import first_row
 from shoal_slice_node.core.apply.lookups import bound_key
+from shoal_slice_node.core.apply.pieces import fits_step, pieces
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import (
     AGE_BIND_COST,
     APPLIED_PER_STEP,
-    AWAY_RANGES_MAX,
     BINDINGS_PER_QUEUE_MAX,
-    DONE_RANGES_PER_COST,
 )
 from shoal_slice_node.core.rows.detail_row import (
     Detail,
-    count_done,
     count_ranges,
     cursor_and_end,
     decode_detail,
@@ -81,20 +84,20 @@ def bind(state: State, name: bytes, keys: list[bytes], begin: Begin) -> Work[lis
     queue = existing_queue(state, name)
     full_names = state.owned_names(keys)
     few = begin.keys_per_step
-    if queue.bindings + len(full_names) <= BINDINGS_PER_QUEUE_MAX and _fits_step(state, queue, full_names, few):
+    if queue.bindings + len(full_names) <= BINDINGS_PER_QUEUE_MAX and fits_step(state, queue, full_names, few):
         _check_bind(state, queue, full_names, begin)
         if queue.options.expires_after_s and keys:
             state.renew_transient(queue)
         return bind_resolved(state, queue, full_names, begin)
     yield from check_binding_count(state, queue, full_names)
-    for names in _pieces(state, queue, full_names, few):
+    for names in pieces(state, queue, full_names, few):
         _check_bind(state, queue, names, begin)
         queue.forget_buckets()
         yield
     if queue.options.expires_after_s:
         state.renew_transient(queue)
     offsets: list[int] = []
-    for names in _pieces(state, queue, full_names, few):
+    for names in pieces(state, queue, full_names, few):
         offsets += bind_resolved(state, queue, names, begin)
         queue.forget_buckets()
         yield
@@ -119,40 +122,9 @@ def check_all_bound(state: State, name: bytes, keys: list[bytes], per_step: int)
             yield
 
 
-def _fits_step(state: State, queue: Queue, names: list[bytes], keys_max: int) -> bool:
-    if len(names) > keys_max:
-        return False
-    return not queue.details or sum(_cost(state, queue, name) for name in names) <= APPLIED_PER_STEP
-
-
-def _pieces(state: State, queue: Queue, names: list[bytes], keys_max: int) -> Iterator[list[bytes]]:
-    """Yields the names for each step: one name, or up to `keys_max` that cost at most APPLIED_PER_STEP."""
-    if not queue.details:
-        for position in range(0, len(names), keys_max):
-            yield names[position : position + keys_max]
-        return
-    piece: list[bytes] = []
-    left = APPLIED_PER_STEP
-    for name in names:
-        cost = _cost(state, queue, name)
-        if piece and (cost > left or len(piece) == keys_max):
-            yield piece
-            piece, left = [], APPLIED_PER_STEP
-        piece.append(name)
-        left -= cost
-    if piece:
-        yield piece
-
-
-def _cost(state: State, queue: Queue, full_name: bytes) -> int:
-    """Returns what a bind or unbind of this key costs; a key without done ranges costs 1."""
-    row = state.tables.key.get(full_name)
-    detail_row = None if row is None else state.tables.detail.get(detail_key(queue.id, row[ID]))
-    return 1 if detail_row is None else 1 + count_ranges(detail_row) // DONE_RANGES_PER_COST
-
-
 def _check_bind(state: State, queue: Queue, full_names: list[bytes], begin: Begin) -> None:
-    """Checks done ranges and offsets. Raises ResourceExhausted, OutOfRange."""
+    """Checks room in buckets, done ranges and offsets. Raises ResourceExhausted, OutOfRange."""
+    check_room_in_buckets(state, queue, full_names)
     if queue.details:
         check_done_ranges(state, queue, full_names)
     if begin.start == wire.START_OFFSET:
@@ -161,6 +133,15 @@ def _check_bind(state: State, queue: Queue, full_names: list[bytes], begin: Begi
 
 def bind_resolved(state: State, queue: Queue, full_names: list[bytes], begin: Begin = AT_HEAD) -> list[int]:
     """Binds as `bind` does, after all checks."""
+    before = queue.bindings
+    offsets = bind_unsaved(state, queue, full_names, begin)
+    if queue.bindings > before:
+        queue.save()
+    return offsets
+
+
+def bind_unsaved(state: State, queue: Queue, full_names: list[bytes], begin: Begin = AT_HEAD) -> list[int]:
+    """Binds as `bind_resolved` does. The caller saves the queue if it has more bindings then."""
     key_get, add, queue_id = state.tables.key.get, state.add_member, queue.id
     wanted, members = queue_id in state.interest.queues, state.interest.members
     plain, told = begin.start == wire.START_UNSPECIFIED, begin.bound_before
@@ -169,7 +150,7 @@ def bind_resolved(state: State, queue: Queue, full_names: list[bytes], begin: Be
     for full_name in full_names:
         row = key_get(full_name)
         if row is None:
-            row = state.create_key(full_name)
+            row = state.create_key(full_name, queue)
         key_id = row[ID]
         bucket = queue.bucket(key_id)
         offset = bucket.starts.get(key_id)
@@ -191,9 +172,7 @@ def bind_resolved(state: State, queue: Queue, full_names: list[bytes], begin: Be
             if members is not None and members.wants(full_name[NAME]):
                 state.effects.members.append(Joined(full_name[NAME], queue_id, queue.name))
         offsets.append(offset)
-    if added:
-        queue.bindings += added
-        queue.save()
+    queue.bindings += added
     return offsets
 
 
@@ -202,7 +181,7 @@ def check_binding_count(state: State, queue: Queue, full_names: list[bytes]) -> 
     value, limit = queue.bindings + len(full_names), BINDINGS_PER_QUEUE_MAX
     if value > limit:
         new: set[bytes] = set()
-        for names in _pieces(state, queue, full_names, APPLIED_PER_STEP):
+        for names in pieces(state, queue, full_names, APPLIED_PER_STEP):
             new.update(name for name in names if not is_bound(state, queue, name))
             queue.forget_buckets()
             yield
@@ -214,52 +193,6 @@ def check_binding_count(state: State, queue: Queue, full_names: list[bytes]) -> 
             limit=limit,
             value=value,
         )
-
-
-def is_bound(state: State, queue: Queue, full_name: bytes) -> bool:
-    row = state.tables.key.get(full_name)
-    return row is not None and row[ID] in queue.bucket(row[ID]).starts
-
-
-def check_done_ranges(state: State, queue: Queue, full_names: list[bytes]) -> None:
-    """Checks that no binding gets too many done ranges: each time away adds one to a binding with a backlog. A key that
-    is bound already is not checked: it stays as it is.
-
-    Raises ResourceExhausted.
-    """
-    for full_name in full_names:
-        row = state.tables.key.get(full_name)
-        detail_row = None if row is None else state.tables.detail.get(detail_key(queue.id, row[ID]))
-        if detail_row is None or count_done(detail_row) < AWAY_RANGES_MAX or is_bound(state, queue, full_name):
-            continue
-        name, key = state.refusals.shown(queue.name), state.refusals.shown(full_name[NAME])
-        raise ResourceExhausted(
-            f"what queue {name} still has to get of key {key} is in {AWAY_RANGES_MAX} stretches, as"
-            " many as may be: consume some of it, purge the queue, or unbind the key with discard",
-            subject="done ranges of a binding",
-            limit=AWAY_RANGES_MAX,
-            value=AWAY_RANGES_MAX + 1,
-        )
-
-
-def check_offsets(state: State, queue: Queue, full_names: list[bytes], offset: int, exact: bool = False) -> None:
-    """Checks that `offset` is no higher than each key's next one. An offset below a key's low is taken for the
-    low; with `exact` it is refused. A key that is bound already stays as it is. Raises OutOfRange."""
-    for full_name in full_names:
-        row = state.tables.key.get(full_name)
-        key = None if row is None else decode_key(row)
-        if key and key.id in queue.bucket(key.id).starts:
-            continue
-        low, head = (key.low, key.head) if key else (0, 0)
-        if key is None or offset > head or (exact and offset < low):
-            kept = f"{low} to {head}" if key else "none: the key has no messages"
-            shown = state.refusals.shown(full_name[NAME])
-            raise OutOfRange(
-                f"key {shown}: offset {offset} asked for; there are {kept}",
-                subject=shown,
-                limit=head if offset > head else low,
-                value=offset,
-            )
 
 
 def _start(state: State, row: bytes, begin: Begin) -> int:
@@ -319,10 +252,10 @@ def unbind(state: State, name: bytes, keys: list[bytes], discard: bool) -> Work[
     """
     queue = existing_queue(state, name)
     full_names = state.owned_names(keys)
-    if _fits_step(state, queue, full_names, APPLIED_PER_STEP):
+    if fits_step(state, queue, full_names, APPLIED_PER_STEP):
         return _unbind(state, queue, full_names, discard)
     offsets: list[int] = []
-    for names in _pieces(state, queue, full_names, APPLIED_PER_STEP):
+    for names in pieces(state, queue, full_names, APPLIED_PER_STEP):
         offsets += _unbind(state, queue, names, discard)
         queue.forget_buckets()
         yield

@@ -13,11 +13,11 @@ from shoal_contract.errors import Conflict, ResourceExhausted, TooLarge
 from shoal_slice_node.core.apply.binding_budget import BindingBudget
 from shoal_slice_node.core.apply.binds import existing_queue
 from shoal_slice_node.core.apply.drops import drop
-from shoal_slice_node.core.apply.lookups import backlog_of, bound_key, kept_part
+from shoal_slice_node.core.apply.lookups import bound_key
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import EMPTY_BINDINGS_MAX
-from shoal_slice_node.core.rows.detail_row import KEY_ID, cursor_and_end, decode_detail, detail_key
+from shoal_slice_node.core.rows.detail_row import KEY_ID, cursor_and_end, detail_key, done_end_of
 from shoal_slice_node.core.rows.key_row import head_of, low_of
 from shoal_slice_node.core.tables.tables import Tables
 
@@ -73,11 +73,7 @@ def _has_backlog(tables: Tables, key_id: bytes, detail_row: bytes) -> bool:
     """Returns whether a binding with a detail row still has messages to get that its key keeps."""
     key_row = bound_key(tables, key_id)[1]
     cursor, end = cursor_and_end(detail_row)
-    end = end or head_of(key_row)
-    if max(cursor, low_of(key_row)) >= end:
-        return False
-    cursor, done = kept_part(low_of(key_row), cursor, decode_detail(detail_row).done)
-    return backlog_of(cursor, end, done) > 0
+    return done_end_of(detail_row, max(cursor, low_of(key_row))) < (end or head_of(key_row))
 
 
 def _not_empty(state: State, queue: Queue) -> Conflict:

@@ -5,30 +5,29 @@ Each queue's part of a step is all or nothing. A step that is applied twice chan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import groupby
+from typing import TypeAlias
 
 from shoal_contract.errors import OutOfRange, ShoalError
 from shoal_contract.options import DURABLE
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.binds import (
-    AT_HEAD,
-    Begin,
-    bind_resolved,
-    check_binding_count,
-    check_done_ranges,
-    check_offsets,
-)
+from shoal_slice_node.core.apply.bind_checks import check_done_ranges, check_offsets, check_room_in_buckets
+from shoal_slice_node.core.apply.binds import AT_HEAD, Begin, bind_unsaved, check_binding_count
 from shoal_slice_node.core.apply.effects import Joined
+from shoal_slice_node.core.apply.pieces import pieces
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.records import ChangeHead
 from shoal_slice_node.core.apply.state import State
+from shoal_slice_node.core.limits import BUCKET_ENTRIES_MAX, IMPORTED_PER_STEP
 from shoal_slice_node.core.rows.key_row import ID, NAME, head_of
 from shoal_slice_node.core.rows.producer_row import decode_producer
 from shoal_slice_node.core.rows.small_rows import decode_partition
-from shoal_slice_node.core.turns import Work, finish
+from shoal_slice_node.core.turns import Work
 
 Refuse = Callable[[int, ShoalError], wire.Refusal]
+_Piece: TypeAlias = list[tuple[int, list[bytes]]]
+"""What one step checks or binds: starts, ascending, each with the full names of its keys; 0: from now on."""
 
 
 def check_next_chunk(state: State, head: ChangeHead) -> None:
@@ -53,7 +52,7 @@ def apply_imports(state: State, step: wire.Imports, refuse: Refuse) -> Work[wire
     for number, (name, count) in enumerate(zip(step.queues, step.key_counts, strict=True)):
         end = position + count
         try:
-            made, bound = _import_queue(state, name, keys[position:end], starts[position:end])
+            made, bound = yield from _import_queue(state, name, keys[position:end], starts[position:end])
             queues_made += made
             bindings_made += bound
         except ShoalError as error:
@@ -65,29 +64,69 @@ def apply_imports(state: State, step: wire.Imports, refuse: Refuse) -> Work[wire
     return outcome
 
 
-def _import_queue(state: State, name: bytes, keys: list[bytes], starts: Sequence[int]) -> tuple[bool, int]:
-    """Returns whether the queue was made, and how many bindings. Raises NotOwner, OutOfRange, ResourceExhausted."""
+def _import_queue(state: State, name: bytes, keys: list[bytes], starts: Sequence[int]) -> Work[tuple[bool, int]]:
+    """Imports a queue's part of a step, in steps: everything is checked first. Returns whether the queue was made, and
+    how many bindings. Raises NotOwner, OutOfRange, ResourceExhausted."""
     full_names = state.owned_names(keys)
     found = state.load_queue(name)
     queue = found or Queue(state.tables, b"", name, DURABLE, state.new_incarnation(name))
-    finish(check_binding_count(state, queue, full_names))
-    if queue.details:
-        check_done_ranges(state, queue, full_names)
-    by_start = _by_start(full_names, starts)
-    for start, names in by_start:
-        if start:
-            check_offsets(state, queue, _old_or_elsewhere(state, names, start), start, exact=True)
+    yield from check_binding_count(state, queue, full_names)
+    if any(starts):
+        pairs = sorted(zip(starts, full_names, strict=True))
+        starts, full_names = [start for start, _ in pairs], [name for _, name in pairs]
+    else:
+        starts = ()
+    if starts or queue.details or queue.bindings >= BUCKET_ENTRIES_MAX:
+        for number, piece in enumerate(_pieces(state, queue, full_names, starts)):
+            if number:
+                yield
+            _check(state, queue, piece)
+            queue.forget_buckets()
     if found is None:
         state.place_queue(queue)
     before = queue.bindings
-    for start, names in by_start:
-        if found is None and not start:
-            _bind_new(state, queue, names)
-        else:
-            bind_resolved(state, queue, names, Begin(wire.START_OFFSET, start, {}) if start else AT_HEAD)
-    if found is None:
+    for number, piece in enumerate(_pieces(state, queue, full_names, starts)):
+        if number:
+            yield
+        _bind(state, queue, piece, is_new=found is None)
+    if found is None and not queue.bindings:
         queue.save()
     return found is None, queue.bindings - before
+
+
+def _pieces(state: State, queue: Queue, full_names: list[bytes], starts: Sequence[int]) -> Iterator[_Piece]:
+    """Yields what one step checks or binds. `starts`: ascending, one for each name; none: all are 0."""
+    place = 0
+    for names in pieces(state, queue, full_names, IMPORTED_PER_STEP):
+        first, place = place, place + len(names)
+        if starts:
+            pairs = zip(starts[first:place], names, strict=True)
+            yield [(start, [name for _, name in run]) for start, run in groupby(pairs, lambda pair: pair[0])]
+        else:
+            yield [(0, names)]
+
+
+def _check(state: State, queue: Queue, piece: _Piece) -> None:
+    """Raises ResourceExhausted, OutOfRange."""
+    for start, names in piece:
+        check_room_in_buckets(state, queue, names)
+        if queue.details:
+            check_done_ranges(state, queue, names)
+        if start:
+            check_offsets(state, queue, _old_or_elsewhere(state, names, start), start, exact=True)
+
+
+def _bind(state: State, queue: Queue, piece: _Piece, is_new: bool) -> None:
+    """Binds what is checked, and saves the queue once."""
+    before = queue.bindings
+    for start, names in piece:
+        if is_new and not (start or queue.extra_buckets):
+            _bind_new(state, queue, names)
+        else:
+            bind_unsaved(state, queue, names, Begin(wire.START_OFFSET, start, {}) if start else AT_HEAD)
+    if queue.bindings > before:
+        queue.save()
+    queue.forget_buckets()
 
 
 def _old_or_elsewhere(state: State, full_names: list[bytes], start: int) -> list[bytes]:
@@ -101,8 +140,8 @@ def _old_or_elsewhere(state: State, full_names: list[bytes], start: int) -> list
 
 
 def _bind_new(state: State, queue: Queue, full_names: list[bytes]) -> None:
-    """Binds as `bind_resolved` does with start `now`, for a queue that was just placed and has no row yet: no session
-    has it, and it has one bucket and no details. This is the hot path of imports. The caller saves the queue."""
+    """Binds as `bind_unsaved` does with start `now`, for a queue that was just placed: no session has it, and it has
+    one bucket and no details. This is the hot path of imports."""
     key_get, add, queue_id = state.tables.key.get, state.tables.binding.add, queue.id
     starts, members = queue.first_bucket.starts, state.interest.members
     for full_name in full_names:
@@ -114,10 +153,3 @@ def _bind_new(state: State, queue: Queue, full_names: list[bytes]) -> None:
             if members is not None and members.wants(full_name[NAME]):
                 state.effects.members.append(Joined(full_name[NAME], queue_id, queue.name))
     queue.bindings = len(starts)
-
-
-def _by_start(full_names: list[bytes], starts: Sequence[int]) -> list[tuple[int, list[bytes]]]:
-    if not any(starts):
-        return [(0, full_names)] if full_names else []
-    pairs = sorted(zip(starts, full_names, strict=True))
-    return [(start, [name for _, name in run]) for start, run in groupby(pairs, lambda pair: pair[0])]

@@ -66,7 +66,8 @@ def publish(
 
 
 def _bind_direct(state: State, full_name: bytes) -> int:
-    """Binds a queue to its direct key, when the key is first used. Returns how many bindings were made."""
+    """Binds a queue to its direct key, when the key is first used. Returns how many bindings were made. Nothing is
+    checked: one binding more than a queue, or a bucket, may have is allowed for."""
     queue = state.load_queue(full_name[NAME][len(DIRECT_PREFIX) :])
     if queue is None:
         return 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shoal_contract.options import DURABLE, QueueOptions
-from shoal_slice_node.core.limits import BUCKET_ENTRIES_LOW, BUCKET_ENTRIES_MEAN
+from shoal_slice_node.core.limits import BUCKET_ENTRIES_LOW, BUCKET_ENTRIES_MAX, BUCKET_ENTRIES_MEAN
 from shoal_slice_node.core.rows.options_row import decode_options, encode_options
 from shoal_slice_node.core.rows.queue_row import (
     HEADER,
@@ -16,6 +16,7 @@ from shoal_slice_node.core.rows.queue_row import (
     decode_bucket_row,
     encode_bucket,
     encode_bucket_row,
+    entries_of,
     split_source,
 )
 from shoal_slice_node.core.tables.tables import Tables
@@ -95,6 +96,20 @@ class Queue:
             bucket = self._buckets[number] = Bucket({}, {}) if row is None else decode_bucket_row(row)
         return bucket
 
+    def is_full(self, key_id: bytes) -> bool:
+        """Returns whether the bucket of this key, which is perhaps bound, has as many entries as it may. Decodes no
+        bucket."""
+        if self.bindings < BUCKET_ENTRIES_MAX:
+            return False
+        return self._entries_in(bucket_number(key_id, self.extra_buckets + 1)) >= BUCKET_ENTRIES_MAX
+
+    def _entries_in(self, number: int) -> int:
+        bucket = self._buckets.get(number)
+        if bucket is not None:
+            return len(bucket.starts)
+        row = self._tables.membership.get(bucket_key(self.id, number))
+        return 0 if row is None else entries_of(row)
+
     def entries(self) -> Iterator[tuple[bytes, int, int]]:
         """Yields (key id, start, cursor) of every live binding. O(bindings)."""
         for number in range(self.extra_buckets + 1):
@@ -127,7 +142,14 @@ class Queue:
         while self.bindings > BUCKET_ENTRIES_MEAN * (self.extra_buckets + 1):
             self._split()
         while self.extra_buckets and self.bindings < BUCKET_ENTRIES_LOW * (self.extra_buckets + 1):
+            if not self._may_join():
+                return
             self._join()
+
+    def _may_join(self) -> bool:
+        """Returns whether one bucket may have the entries of the last one and of the one it was split from."""
+        number = self.extra_buckets
+        return self._entries_in(number) + self._entries_in(split_source(number)) <= BUCKET_ENTRIES_MAX
 
     def _split(self) -> None:
         number = self.extra_buckets + 1

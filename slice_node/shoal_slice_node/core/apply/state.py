@@ -19,6 +19,7 @@ from shoal_slice_node.core.apply.lookups import key_by_id
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.refusals import Refusals
 from shoal_slice_node.core.apply.tail import Tail
+from shoal_slice_node.core.limits import KEY_NUMBERS_TRIED_MAX
 from shoal_slice_node.core.rows import ids
 from shoal_slice_node.core.rows.key_row import KeyRow, decode_key, encode_key
 from shoal_slice_node.core.rows.small_rows import (
@@ -156,12 +157,16 @@ class State:
             f"key {shown} is not owned by this slice at map version {version}", subject=shown, map_version=version
         )
 
-    def create_key(self, full_name: bytes) -> bytes:
-        """Makes a key. Returns its row."""
+    def create_key(self, full_name: bytes, queue: Queue | None = None) -> bytes:
+        """Makes a key. Returns its row. `queue`: will be bound to it; numbers of keys for which it has no room are left
+        out, so that a bind of a new key is never refused for it."""
         tables = self.tables
         prefix = full_name[:2]
+        partition = int.from_bytes(prefix, "big")
         number, floor = decode_partition(tables.partition.get(prefix))
-        key_id = ids.key_id(int.from_bytes(prefix, "big"), number)
+        if queue is not None:
+            number = _with_room(queue, partition, number)
+        key_id = ids.key_id(partition, number)
         row = encode_key(KeyRow(key_id, floor + 1, floor + 1, 0))
         tables.partition.put(prefix, encode_partition(PartitionRow(number + 1, floor)))
         tables.key.insert(full_name, row)
@@ -308,3 +313,11 @@ class State:
         self.tables.queue_by_name.insert(queue.name, queue.id)
         if queue.name in self.interest.awaited:
             self.effects.created.append((queue.name, queue.id))
+
+
+def _with_room(queue: Queue, partition: int, number: int) -> int:
+    """Returns the first number of a key in the partition, from `number` on, whose bucket of the queue has room."""
+    for tried in range(number, number + KEY_NUMBERS_TRIED_MAX):
+        if not queue.is_full(ids.key_id(partition, tried)):
+            return tried
+    return number

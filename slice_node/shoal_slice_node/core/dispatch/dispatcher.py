@@ -90,6 +90,7 @@ class Dispatcher:
     def tick(self, now_ms: int) -> None:
         """Begins the time of leases of what was sent, ends leases that are over, and delays."""
         self.registry.at_once.renew()  # Nothing may have waited for the pump.
+        self.registry.shares.line.tick(now_ms)
         self.registry.leases.begin_open(now_ms)
         self.registry.timeouts.tick(now_ms)
         self.registry.returns.tick(now_ms)

@@ -23,11 +23,13 @@ that do not, and end (adapters/writers.py). Not here: how a session uses its tur
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from shoal_slice_node.core.dispatch.freed_looks import FreedLooks
 from shoal_slice_node.core.dispatch.out_of_turn import OutOfTurn
 from shoal_slice_node.core.limits import (
+    FREED_REFUSED_MAX,
+    FREED_REFUSED_PER_S,
     LARGE_DELIVERY_BYTES,
     NEWCOMERS_PARTS,
     SMALL_BEYOND_PARTS,
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.shares import Share
     from shoal_slice_node.core.dispatch.streams import Stream
 
+
+_LOOK_MS: Final = 1_000
 
 _Connections = OrderedDict[str, OrderedDict["Session", None]]
 
@@ -105,6 +109,8 @@ class RoomLine:
         "_holding_large",
         "_in_turn",
         "_large",
+        "_looked_ms",
+        "_refused_left",
         "_share",
         "_small",
         "_turns",
@@ -126,6 +132,9 @@ class RoomLine:
         self.held_large_bytes = 0
         self.out_of_turn = OutOfTurn(share)
         self.freed = FreedLooks()
+        self._refused_left = 0
+        """How many more connections that found no room are looked at."""
+        self._looked_ms = 0
 
     def __len__(self) -> int:
         """Returns how many connections may have their turn now."""
@@ -209,13 +218,27 @@ class RoomLine:
         return self.out_of_turn.has_room(session, cost_bytes, holders)
 
     def count_out_of_turn(self, more_bytes: int) -> None:
-        """Notes that sessions hold so much more of what is given out of turn, or less if it is negative: then a
-        connection that found no room is looked at."""
+        """Notes that sessions hold so much more of what is given out of turn, or less if it is negative: then
+        connections that found no room are looked at."""
         self.out_of_turn.count(more_bytes)
+        if more_bytes < 0:
+            self._refused_left = FREED_REFUSED_MAX
+            self._look_at_refused()
+
+    def tick(self, now_ms: int) -> None:
+        """Looks at more of the connections that found no room, now and then: there may be some, though nobody lets go
+        of anything any more."""
+        if self.out_of_turn.refused and now_ms - self._looked_ms >= _LOOK_MS:
+            self._looked_ms = now_ms
+            self._refused_left = FREED_REFUSED_PER_S
+            self._look_at_refused()
+
+    def _look_at_refused(self) -> None:
         refused = self.out_of_turn.refused
-        while more_bytes < 0 and refused:
+        while self._refused_left and refused:
             connection, _ = refused.popitem(last=False)
             if connection in self._small.connections:
+                self._refused_left -= 1
                 self.freed.begin(connection)
                 return
 
@@ -284,7 +307,10 @@ class RoomLine:
 
     def next_freed(self) -> tuple[Session, Feed] | None:
         """Returns what is to be looked at for what may come out of turn: see FreedLooks.next."""
-        return self.freed.next(self._small.connections, self._may_have_out_of_turn)
+        found = self.freed.next(self._small.connections, self._may_have_out_of_turn)
+        if not self.freed:
+            self._look_at_refused()
+        return found
 
     def gave_freed(self, session: Session) -> None:
         """Notes that such a look gave something to the session."""

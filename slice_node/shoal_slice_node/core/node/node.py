@@ -126,7 +126,7 @@ class Node:
     def add_work(self, source: Source, work: Work[object], done: Done, looks: bool = False) -> None:
         """Does `work` in turns; work of one owner is done one after the other. `looks`: it takes nothing, and may take
         long: what the owner asks for later does not wait for it."""
-        if looks and not self.turns.busy(source):
+        if looks:
             self.turns.add_beside(source, work, done)
         else:
             self.turns.add(source, work, done)

@@ -27,7 +27,6 @@ from shoal_slice_node.core.dispatch.pulling import PullAnswer, PullTerms
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import (
     ATTACHED_PER_STEP,
-    DESCRIBED_LOOKED_AT_MAX,
     PULL_BYTES_MAX,
     PULL_MESSAGES_MAX,
     PULL_ROWS_PER_STEP,
@@ -193,18 +192,6 @@ def describe(node: Node, request: wire.Describe) -> Callable[[], Work[wire.Answe
     """Checks a describe; returns its work. Raises TooLarge, InvalidName."""
     check_describe(request)
     return partial(_describe, node, request)
-
-
-def decodes_ranges(node: Node, request: wire.Describe) -> bool:
-    """Returns whether a describe, which is checked, may decode done ranges of bindings: some are in memory then for as
-    long as it has turns. Of many queues it is not looked at."""
-    if len(request.queues) > DESCRIBED_LOOKED_AT_MAX:
-        return True
-    for name in request.queues:
-        queue = node.state.load_queue(name)
-        if queue is not None and queue.details:
-            return True
-    return False
 
 
 def _describe(node: Node, request: wire.Describe) -> Work[wire.Answer]:

@@ -3,60 +3,223 @@ bucket by bucket.
 
 Between two steps the queue may change: its buckets split and join. So the live ones come in the order of their hashes'
 bits, the last bit first: whatever the number of buckets, each holds a stretch of this order, and the walk keeps no more
-than where it is. (So does SCAN of Redis, https://redis.io/docs/latest/commands/scan/.) Every binding that stays as it
-is comes exactly once; one that ends, or is bound again, may be left out, or come twice.
+than where it is. (So does SCAN of Redis, https://redis.io/docs/latest/commands/scan/.) Those of one bucket come in the
+order of the binds, if they are not very many. Every binding that stays as it is comes exactly once; one that ends, or
+is bound again, may be left out, or come twice.
+
+Thousands of walks may stand at a time, so nothing large is kept from one step to the next: a binding's done ranges may
+take half a megabyte, decoded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 from zlib import crc32
 
-from shoal_slice_node.core.apply.lookups import done_of, kept_part
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.limits import LOAD_DETAILS_PER_STEP, WALKED_RANGES_PER_STEP
+from shoal_slice_node.core.limits import READ_ROWS_PER_STEP, WALKED_IDS_MAX, WALKED_RANGES_PER_COST
 from shoal_slice_node.core.ranges import Ranges
-from shoal_slice_node.core.rows.detail_row import count_ranges, decode_detail, detail_key
+from shoal_slice_node.core.rows.detail_row import (
+    count_done_offsets,
+    count_ranges,
+    decode_detail,
+    detail_key,
+    done_end_of,
+    done_ranges_above,
+    places_of,
+)
 from shoal_slice_node.core.rows.ids import ID_BYTES, next_id
+from shoal_slice_node.core.rows.queue_row import Bucket
 
 _HASH_BITS = 32
 _REVERSED = bytes([int(f"{byte:08b}"[::-1], 2) for byte in range(256)])
 """Maps a byte to that with its bits in the opposite order."""
 
-_NONE_DONE = Ranges()
+_DETAILS_AT_ONCE: Final = 16
+"""Rows of table `detail` that are read at once: up to a megabyte."""
+
+_SORTED_PER_COST: Final = 16
+"""Places that are sorted for one unit of cost."""
 
 _Place: TypeAlias = tuple[int, bytes]
 """A place in the walk: the reversed hash, and the key id where hashes are equal."""
 
 
 class Binding(NamedTuple):
-    """Describes one binding of the walk. `end` 0: still bound."""
+    """Describes one binding. `end` 0: still bound. `row`: its row of table `detail`, with its done ranges; b"": it has
+    none. What lies below the cursor counts nowhere."""
 
     key_id: bytes
     start: int
     cursor: int
     end: int
-    done: Ranges
+    row: bytes
 
     def kept_from(self, low: int) -> Binding:
         """Returns the binding as it is for a key that keeps messages from `low` on."""
-        if low <= self.cursor:
-            return self
-        cursor, done = kept_part(low, self.cursor, self.done)
-        return self._replace(cursor=cursor, done=done)
+        return self if low <= self.cursor else self._replace(cursor=low)
+
+    def done(self) -> Ranges:
+        """Returns its done ranges, decoded anew each time."""
+        if not self.row:
+            return Ranges()
+        done = decode_detail(self.row).done
+        done.cut_below(self.cursor)
+        return done
+
+    def end_of_done(self, offset: int) -> int:
+        """Returns the end of the done range that holds `offset`, else `offset`."""
+        return done_end_of(self.row, offset) if self.row else offset
+
+    def done_from(self, offset: int, count: int) -> list[tuple[int, int]]:
+        """Returns up to `count` done ranges that begin above `offset`, ascending."""
+        return done_ranges_above(self.row, offset, count) if self.row else []
+
+    def backlog(self, end: int) -> int:
+        """Returns how many messages below `end` it still has to get."""
+        done = count_done_offsets(self.row, self.cursor) if self.row else 0
+        return max(0, end - self.cursor - done)
 
 
-def walk_bindings(state: State, queue_id: bytes) -> Iterator[list[Binding]]:
-    """Yields batches of bindings, with up to WALKED_RANGES_PER_STEP done ranges and those of one binding more. If the
-    queue is dropped on the way, no more bindings follow."""
-    yield from _ended(state, queue_id)
-    last: _Place = (0, b"")
-    while last[0] >> _HASH_BITS == 0 and (queue := state.load_queue_by_id(queue_id)) is not None:
-        found, last = _some_of(state, queue, last)
-        yield found
+class BindingWalk:
+    """Walks over the bindings of a queue, in steps: `next` until it returns None, then `pause`, and in a later step
+    again, until it is `over`. In a pause it keeps where it is, and the ids of up to WALKED_IDS_MAX bindings.
+
+    `queue`: the queue, if it was read in this step. `cost`: about what this step has cost so far, in the units of
+    READ_ROWS_PER_STEP; callers add their own.
+    """
+
+    def __init__(self, state: State, queue_id: bytes, queue: Queue | None = None, cost: int = 0) -> None:
+        self.cost = cost
+        self.over = False
+        self._state = state
+        self._queue_id = queue_id
+        self._moved = False
+        """True if it went on in this step: each step brings it further."""
+        self._queue = queue
+        """The queue as it is in this step."""
+        self._ended_after: bytes | None = bytes(ID_BYTES)
+        """The key id from which on ended bindings may follow; None: those were all."""
+        self._details: list[tuple[bytes, bytes]] = []
+        """Rows of table `detail` that were read in this step, the next one last."""
+        self._last: _Place = (0, b"")
+        """Where it is among the live ones."""
+        self._places: list[_Place] = []
+        """Those of a bucket that follow in this step, the next one last."""
+        self._few: list[bytes] = []
+        """The ids of a whole bucket's bindings that follow, in the order of the binds, the next one last."""
+        self._bucket: Bucket | None = None
+        """The bucket of this step's last binding."""
+        self._at: tuple[bytes, int, int] = (b"", 0, 0)
+        """Key id, start and end of the binding that was returned last."""
+
+    @property
+    def spent(self) -> bool:
+        """Returns whether the step has cost enough."""
+        return self.cost >= READ_ROWS_PER_STEP
+
+    def next(self) -> Binding | None:
+        """Returns the next binding; None: the step has cost enough, or the walk is over. If the queue is dropped on the
+        way, no more bindings follow."""
+        while not (self.over or (self.spent and self._moved)):
+            queue = self._load()
+            if queue is None:
+                self.over = True
+                break
+            found = self._next_live(queue) if self._ended_after is None else self._next_ended(queue)
+            if found is not None:
+                self._at = (found.key_id, found.start, found.end)
+                return found
+        return None
+
+    def pause(self) -> None:
+        """Forgets what was read, before others may change it. The caller must forget its binding, too."""
+        self.cost = 0
+        self._moved = False
+        self._queue = self._bucket = None
+        self._details = []
+        self._places = []
+
+    def again(self) -> Binding | None:
+        """Returns the binding of before the pause as it is now; None: it has ended, or is another one."""
+        queue = self._load()
+        if queue is None:
+            return None
+        key_id, start, end = self._at
+        if not end:
+            found = self._live(queue, key_id)
+            return found if found is not None and found.start == start else None
+        row = self._state.tables.detail.get(detail_key(queue.id, key_id))
+        if row is None:
+            return None
+        self.cost += _cost_of(row)
+        found = Binding(key_id, *places_of(row), row)
+        return found if (found.start, found.end) == (start, end) else None
+
+    def _load(self) -> Queue | None:
+        if self._queue is None:
+            self.cost += 1
+            self._queue = self._state.load_queue_by_id(self._queue_id)
+        return self._queue
+
+    def _next_ended(self, queue: Queue) -> Binding | None:
+        assert self._ended_after is not None
+        if not self._details:
+            rows = self._state.tables.detail.scan(queue.id, detail_key(queue.id, self._ended_after))
+            self._details = list(islice(rows, _DETAILS_AT_ONCE)) if queue.details else []
+            self._details.reverse()
+        if not self._details:
+            self._ended_after = None
+            return None
+        row_key, row = self._details.pop()
+        key_id = row_key[ID_BYTES:]
+        self._ended_after = next_id(key_id)
+        self._moved = True
+        self.cost += _cost_of(row)
+        found = Binding(key_id, *places_of(row), row)
+        return found if found.end else None
+
+    def _next_live(self, queue: Queue) -> Binding | None:
+        if self._few:
+            self._moved = True
+            return self._live(queue, self._few.pop())
+        if self._places:
+            self._moved = True
+            self._last = self._places.pop()
+            return self._live(queue, self._last[1])
+        if self._last[0] >> _HASH_BITS:
+            self.over = True
+            return None
+        number, first, end = bucket_at(self._last[0], queue.extra_buckets + 1)
+        self._bucket = bucket = queue.numbered_bucket(number)
+        self.cost += number > 0  # The first one is part of the queue's row.
+        if self._last == (first, b"") and len(bucket.starts) <= WALKED_IDS_MAX:
+            self._few = list(bucket.starts)
+            self._few.reverse()
+            self._last = (end, b"")
+            return None
+        self.cost += len(bucket.starts) // _SORTED_PER_COST
+        places = [(_reversed(crc32(key_id)), key_id) for key_id in bucket.starts]
+        self._places = sorted([place for place in places if place > self._last], reverse=True)
+        if not self._places:
+            self._moved = True
+            self._last = (end, b"")
+        return None
+
+    def _live(self, queue: Queue, key_id: bytes) -> Binding | None:
+        bucket = self._bucket
+        start = None if bucket is None else bucket.starts.get(key_id)
+        if bucket is None or start is None:
+            bucket = self._bucket = queue.bucket(key_id)
+            start = bucket.starts.get(key_id)
+            if start is None:
+                self.cost += 1
+                return None
+        row = (self._state.tables.detail.get(detail_key(queue.id, key_id)) or b"") if queue.details else b""
+        self.cost += _cost_of(row) if row else 1
+        return Binding(key_id, start, bucket.cursors.get(key_id, start), 0, row)
 
 
 def bucket_at(place: int, buckets: int) -> tuple[int, int, int]:
@@ -77,48 +240,5 @@ def _reversed(hashed: int) -> int:
     return int.from_bytes(hashed.to_bytes(4, "little").translate(_REVERSED), "big")
 
 
-def _some_of(state: State, queue: Queue, last: _Place) -> tuple[list[Binding], _Place]:
-    """Returns bindings of one bucket that come behind `last`, and up to where these are all. A whole bucket comes in
-    its own order: that of the binds, where nothing has moved."""
-    number, first, end = bucket_at(last[0], queue.extra_buckets + 1)
-    bucket = queue.numbered_bucket(number)
-    found: list[Binding] = []
-    if last == (first, b"") and not queue.details:
-        for key_id, start in bucket.starts.items():
-            found.append(Binding(key_id, start, bucket.cursor(key_id), 0, _NONE_DONE))
-        return found, (end, b"")
-    ranges = 0
-    for place in sorted([(_reversed(crc32(key_id)), key_id) for key_id in bucket.starts]):
-        if place <= last:
-            continue
-        if ranges >= WALKED_RANGES_PER_STEP:
-            return found, last
-        key_id = place[1]
-        done = done_of(state.tables, queue, key_id)
-        ranges += len(done)
-        found.append(Binding(key_id, bucket.starts[key_id], bucket.cursor(key_id), 0, done))
-        last = place
-    return found, (end, b"")
-
-
-def _ended(state: State, queue_id: bytes) -> Iterator[list[Binding]]:
-    after = bytes(ID_BYTES)
-    while (queue := state.load_queue_by_id(queue_id)) is not None and queue.details:
-        found: list[Binding] = []
-        ranges = count = 0
-        rows = state.tables.detail.scan(queue_id, detail_key(queue_id, after))
-        for row_key, row in islice(rows, LOAD_DETAILS_PER_STEP):
-            count += 1  # noqa: SIM113 - it is read after the loop
-            key_id = row_key[ID_BYTES:]
-            after = next_id(key_id)
-            detail = decode_detail(row)
-            if detail.ended:
-                found.append(Binding(key_id, detail.start, detail.cursor, detail.end, detail.done))
-            ranges += count_ranges(row)
-            if ranges >= WALKED_RANGES_PER_STEP:
-                break
-        else:
-            if count < LOAD_DETAILS_PER_STEP:
-                yield found
-                return
-        yield found
+def _cost_of(row: bytes) -> int:
+    return 1 + count_ranges(row) // WALKED_RANGES_PER_COST

@@ -18,9 +18,8 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.backlog import LogMeasure
 from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.apply.log_rows import LogRows
-from shoal_slice_node.core.apply.lookups import backlog_of
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.apply.undone import undone
+from shoal_slice_node.core.apply.undone import Undone, undone
 from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.limits import (
     DESCRIBE_BINDINGS_MAX,
@@ -28,11 +27,11 @@ from shoal_slice_node.core.limits import (
     DESCRIBE_RANGES_PER_BINDING,
     READ_ROWS_PER_STEP,
 )
-from shoal_slice_node.core.read.binding_walk import Binding, walk_bindings
+from shoal_slice_node.core.read.binding_walk import Binding, BindingWalk
 from shoal_slice_node.core.rows.detail_row import KEY_ID, count_ranges, detail_key
 from shoal_slice_node.core.rows.farewell_row import after_s_of, key_of, queue_key
 from shoal_slice_node.core.rows.ids import ID_BYTES, next_id
-from shoal_slice_node.core.rows.key_row import NAME, KeyRow, decode_key
+from shoal_slice_node.core.rows.key_row import NAME, decode_key
 from shoal_slice_node.core.turns import Work, finish
 
 ConsumersOf = Callable[[bytes], tuple[int, bool]]
@@ -61,13 +60,14 @@ def describe(
     yield from _check_cost(state, request.queues)
     yield
     description = wire.Description()
-    listed = 0
-    for number, name in enumerate(request.queues):
+    listed = cost = 0
+    for name in request.queues:
         bindings_max = DESCRIBE_LISTED_MAX - listed if request.bindings else 0
-        found = yield from _describe_queue(state, name, consumers, due_ms, bindings_max)
+        found, cost = yield from _describe_queue(state, name, consumers, due_ms, bindings_max, cost)
         listed += len(found.bindings)
         description.queues.append(found)
-        if number % READ_ROWS_PER_STEP == READ_ROWS_PER_STEP - 1:
+        if cost >= READ_ROWS_PER_STEP:
+            cost = 0
             yield
     for number, name in enumerate(request.keys):
         description.keys.append(describe_key(state, name))
@@ -78,21 +78,36 @@ def describe(
 
 def _check_cost(state: State, names: Iterable[bytes]) -> Work[None]:
     """Checks the cost of a Describe: first by what the queues' rows say, then with what their done ranges add."""
-    queues = [queue for name in names if (queue := state.load_queue(name)) is not None]
-    cost = sum(queue.bindings + queue.details for queue in queues)
-    _check_bindings(cost)
-    for queue in queues:
-        after = bytes(ID_BYTES)
-        rows = [(b"", b"")] if queue.details else []
-        while rows:
-            found = state.tables.detail.scan(queue.id, detail_key(queue.id, after))
-            rows = list(islice(found, READ_ROWS_PER_STEP))
-            cost += sum(count_ranges(row) // DESCRIBE_RANGES_PER_BINDING for _, row in rows)
-            _check_bindings(cost)
-            if len(rows) < READ_ROWS_PER_STEP:
-                break
-            after = next_id(rows[-1][0][KEY_ID])
+    cost, with_details = 0, list[bytes]()
+    for number, name in enumerate(names, 1):
+        queue = state.load_queue(name)
+        if queue is not None:
+            cost += queue.bindings + queue.details
+            if queue.details:
+                with_details.append(queue.id)
+        if number % READ_ROWS_PER_STEP == 0:
+            queue = None
             yield
+    _check_bindings(cost)
+    for queue_id in with_details:
+        after = bytes(ID_BYTES)
+        while after:
+            more, after = _ranges_cost(state, queue_id, after)
+            cost += more
+            _check_bindings(cost)
+            if after:
+                yield
+
+
+def _ranges_cost(state: State, queue_id: bytes, after: bytes) -> tuple[int, bytes]:
+    """Returns what the done ranges of some bindings add to the cost of a Describe, and the key id from which on there
+    may be more; b"": there are none."""
+    cost = count = 0
+    for row_key, row in islice(state.tables.detail.scan(queue_id, detail_key(queue_id, after)), READ_ROWS_PER_STEP):
+        count += 1
+        cost += count_ranges(row) // DESCRIBE_RANGES_PER_BINDING
+        after = next_id(row_key[KEY_ID])
+    return cost, after if count == READ_ROWS_PER_STEP else b""
 
 
 def _check_bindings(bindings: int) -> None:
@@ -108,16 +123,18 @@ def _check_bindings(bindings: int) -> None:
 
 def describe_queue(state: State, name: bytes, consumers: int, bindings_max: int) -> wire.QueueDescription:
     """Describes one queue at one go: for tables that nothing else waits for."""
-    return finish(_describe_queue(state, name, lambda _: (consumers, consumers > 0), _due_not_known, bindings_max))
+    consumed = consumers > 0
+    return finish(_describe_queue(state, name, lambda _: (consumers, consumed), _due_not_known, bindings_max, 0))[0]
 
 
 def _describe_queue(
-    state: State, name: bytes, consumers: ConsumersOf, due_ms: FarewellDue, bindings_max: int
-) -> Work[wire.QueueDescription]:
-    """Describes one queue in steps. `bindings_max`: how many bindings to list."""
+    state: State, name: bytes, consumers: ConsumersOf, due_ms: FarewellDue, bindings_max: int, cost: int
+) -> Work[tuple[wire.QueueDescription, int]]:
+    """Describes one queue in steps. `bindings_max`: how many bindings to list. `cost`: what this step cost before.
+    Returns the queue's description, and what the last step has cost."""
     queue = state.load_queue(name)
     if queue is None:
-        return wire.QueueDescription(queue=name)
+        return wire.QueueDescription(queue=name), cost + 1
     attached, consumed = consumers(queue.id)
     described = wire.QueueDescription(
         queue=name,
@@ -133,50 +150,67 @@ def _describe_queue(
         after_s = after_s_of(farewell)
         due = due_ms(queue.id, after_s)
         described.farewell.CopyFrom(wire.FarewellDescription(key=key_of(farewell), after_s=after_s, due_ms=due))
-    cost = 0
-    for batch in walk_bindings(state, queue.id):
-        if not batch:
-            cost = 0
-            yield  # Rows were read all the same.
-        for binding in batch:
-            if cost >= READ_ROWS_PER_STEP:
-                cost = 0
-                yield
-            found = state.key_by_id(binding.key_id)
-            if found is None:
-                continue  # Unbound since its batch was read.
-            kept = binding.kept_from(found[1].low)
-            messages, cost = yield from _add_backlog(state, found[1], kept, described, cost + 1)
-            if len(described.bindings) < bindings_max:
-                described.bindings.append(_listed(found[0][NAME], kept, messages))
-    return described
-
-
-def _add_backlog(
-    state: State, key: KeyRow, binding: Binding, described: wire.QueueDescription, cost: int
-) -> Work[tuple[int, int]]:
-    """Adds what a binding still has to get. Returns the number of its messages, and what this step has cost. `cost`:
-    what the step cost before."""
-    upper = binding.end or key.head
-    messages = backlog_of(binding.cursor, upper, binding.done)
-    if not messages:
-        return 0, cost
-    measure = LogMeasure(state, key)
-    body_bytes = -measure.bytes_below(binding.cursor)
-    oldest_ms = measure.time_of(binding.done.end_of(binding.cursor))
-    for low, high in binding.done.pairs():
-        if cost + measure.cost >= READ_ROWS_PER_STEP:
-            cost = measure.cost = 0
-            measure.pause()
+    walk, queue = BindingWalk(state, queue.id, queue, cost + 1), None
+    while not walk.over:
+        if not (yield from _add_next(state, walk, described, bindings_max)):
+            walk.pause()
             yield
-        body_bytes -= measure.bytes_between(low, high)
-        cost += 1
-    body_bytes += measure.bytes_below(upper)
+    return described, walk.cost
+
+
+def _add_next(state: State, walk: BindingWalk, described: wire.QueueDescription, bindings_max: int) -> Work[bool]:
+    """Adds what the next binding still has to get, in steps, and lists it. Returns whether this step may go on with the
+    one behind it. No binding is kept from one step to the next."""
+    binding = walk.next()
+    if binding is None:
+        return walk.over
+    found = state.key_by_id(binding.key_id)
+    if found is None:
+        return True  # It is vanishing.
+    name, key = found
+    binding = binding.kept_from(key.low)
+    upper = binding.end or key.head
+    messages = binding.backlog(upper)
+    if len(described.bindings) < bindings_max:
+        described.bindings.append(_listed(name[NAME], binding, messages))
+    if not messages:
+        return True
+    position = binding.end_of_done(binding.cursor)
+    measure = LogMeasure(state, key)
+    oldest_ms = measure.time_of(position)
     described.messages += messages
-    described.body_bytes += body_bytes
     if oldest_ms and (not described.oldest_ms or oldest_ms < described.oldest_ms):
         described.oldest_ms = oldest_ms
-    return messages, cost + measure.cost
+    while binding is not None and position < upper:
+        body_bytes, position, cost = _undone_bytes(measure, binding, position, upper)
+        described.body_bytes += body_bytes
+        walk.cost += cost
+        if position < upper:
+            walk.pause()
+            measure.pause()
+            binding = None
+            yield
+            binding = walk.again()
+            if binding is not None:
+                position = binding.end_of_done(max(position, binding.cursor))
+    return True
+
+
+def _undone_bytes(measure: LogMeasure, binding: Binding, position: int, upper: int) -> tuple[int, int, int]:
+    """Returns the body bytes of what a binding has not done from `position` on, up to a number of done ranges; up to
+    where these are all; and what it cost. `position` is not done."""
+    ranges = binding.done_from(position, READ_ROWS_PER_STEP)
+    body_bytes, before = 0, measure.cost
+    for number, (low, high) in enumerate(ranges, 1):
+        if low >= upper:
+            break
+        body_bytes += measure.bytes_between(position, low)
+        position = high
+        if number + measure.cost - before >= READ_ROWS_PER_STEP:
+            return body_bytes, position, number + measure.cost - before
+    if position < upper:
+        body_bytes += measure.bytes_between(position, upper)
+    return body_bytes, upper, len(ranges) + measure.cost - before
 
 
 def _listed(name: bytes, binding: Binding, messages: int) -> wire.BindingDescription:
@@ -207,28 +241,27 @@ def peek(
 ) -> Work[list[wire.Delivery]]:
     """Returns the first messages of the backlog without taking them, even if they are out; not those that have expired
     at `expiry_clock_ms`, or at the time of the newest record."""
-    peeking = _Peeking(state, messages_max, bytes_max, max(expiry_clock_ms, state.time_ms))
-    for batch in walk_bindings(state, queue_id):
-        for binding in batch:
-            position = binding.cursor
-            while position:
-                position = peeking.take(binding, position)
-                if peeking.cost >= READ_ROWS_PER_STEP:
-                    peeking.cost = 0
-                    yield
-            if peeking.full:
-                return peeking.deliveries
-        yield
+    walk = BindingWalk(state, queue_id)
+    peeking = _Peeking(state, walk, messages_max, bytes_max, max(expiry_clock_ms, state.time_ms))
+    while not (walk.over or peeking.full):
+        position = peeking.take_next()
+        while walk.spent:
+            walk.pause()
+            yield
+            if position:
+                position = peeking.take_more(position)
     return peeking.deliveries
 
 
 class _Peeking:
-    """Collects a peek's messages. `cost`: about what this step has cost, in the units of READ_ROWS_PER_STEP."""
+    """Collects a peek's messages, binding by binding of a walk. No binding is kept from one step to the next."""
 
-    def __init__(self, state: State, messages_max: int, bytes_max: int, expiry_clock_ms: int) -> None:
+    def __init__(
+        self, state: State, walk: BindingWalk, messages_max: int, bytes_max: int, expiry_clock_ms: int
+    ) -> None:
         self._expiry_clock_ms = expiry_clock_ms
         self.deliveries: list[wire.Delivery] = []
-        self.cost = 0
+        self._walk = walk
         self._state = state
         self._messages_left = messages_max
         self._bytes_left = bytes_max
@@ -237,36 +270,42 @@ class _Peeking:
     def full(self) -> bool:
         return self._messages_left <= 0 or self._bytes_left <= 0
 
-    def take(self, binding: Binding, low: int) -> int:
-        """Collects what the binding still has to get from `low` on, until there is no room or the step ends. Returns
-        the offset from which there may be more; 0: there is no more."""
-        self.cost += 1
+    def take_next(self) -> int:
+        """Collects what the next binding still has to get, until there is no room or the step has cost enough. Returns
+        the offset from which there may be more of it; 0: there is no more."""
+        binding = self._walk.next()
+        return 0 if binding is None else self._take(binding, binding.cursor)
+
+    def take_more(self, low: int) -> int:
+        """Goes on with the binding of before the pause, from `low` on; otherwise as `take_next`."""
+        binding = self._walk.again()
+        return 0 if binding is None else self._take(binding, max(low, binding.cursor))
+
+    def _take(self, binding: Binding, low: int) -> int:
         there = self._state.key_by_id(binding.key_id)
         if there is None:
-            return 0  # Unbound since its batch was read.
+            return 0  # It is vanishing.
         full_name, key = there
-        rows = LogRows(self._state.tables.log, key)
-        for found in undone(rows, max(low, key.low), binding.end or key.head, binding.done):
+        rows, walk = LogRows(self._state.tables.log, key), self._walk
+        before = walk.cost
+        for found in undone(rows, max(low, key.low), binding.end or key.head, binding.done()):
             if self.full:
                 return 0
-            if has_expired(found.stored.header.expires_ms, self._expiry_clock_ms):
-                self.cost += 1
-                if self.cost + rows.cost >= READ_ROWS_PER_STEP:
-                    self.cost += rows.cost
-                    return found.to
-                continue
-            to = min(found.to, found.low + self._messages_left)
-            first, chunk = rows.chunk_for(found.stored, found.low, to)
-            header = found.stored.header
-            of_chunk = full_name[NAME], first, found.low, to, chunk, header.time_ms
-            parcel = Parcel(*of_chunk, 0, expires_ms=header.expires_ms)
-            delivery = parcel.to_wire()
-            self._messages_left -= to - found.low
-            self._bytes_left -= delivery.ByteSize()
-            self.deliveries.append(delivery)
-            self.cost += 1
-            if self.cost + rows.cost >= READ_ROWS_PER_STEP:
-                self.cost += rows.cost
+            to = found.to
+            if not has_expired(found.stored.header.expires_ms, self._expiry_clock_ms):
+                to = min(to, found.low + self._messages_left)
+                self._add(full_name[NAME], rows, found, to)
+            before += 1
+            walk.cost = before + rows.cost
+            if walk.spent:
                 return to
-        self.cost += rows.cost
         return 0
+
+    def _add(self, name: bytes, rows: LogRows, found: Undone, to: int) -> None:
+        first, chunk = rows.chunk_for(found.stored, found.low, to)
+        header = found.stored.header
+        parcel = Parcel(name, first, found.low, to, chunk, header.time_ms, 0, expires_ms=header.expires_ms)
+        delivery = parcel.to_wire()
+        self._messages_left -= to - found.low
+        self._bytes_left -= delivery.ByteSize()
+        self.deliveries.append(delivery)

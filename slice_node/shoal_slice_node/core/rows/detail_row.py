@@ -104,11 +104,27 @@ def count_ranges(row: bytes) -> int:
     return (len(row) - _HEADER.size) // _RANGE_BYTES
 
 
-def count_done_offsets(row: bytes) -> int:
-    """Returns how many offsets a row's done ranges hold: twice as fast as decoding the ranges."""
+def done_offsets(row: bytes, above: int = 0) -> tuple[int, ...]:
+    """Returns where a row's done ranges begin and end, of those that end above `above`: from, to, from, to, ...
+    ascending."""
     begin, end = _places(row)
-    flat: tuple[int, ...] = unpack_from(f">{(end - begin) // 8}Q", row, begin)
-    return sum(flat[1::2]) - sum(flat[::2])
+    if above:
+        begin += _RANGE_BYTES * _ranges_up_to(row, begin + 8, end, above)
+    return unpack_from(f">{(end - begin) // 8}Q", row, begin)
+
+
+def count_done_offsets(row: bytes, above: int = 0) -> int:
+    """Returns how many offsets a row's done ranges hold from `above` on: twice as fast as decoding the ranges."""
+    flat = done_offsets(row, above)
+    count = sum(flat[1::2]) - sum(flat[::2])
+    return count - max(0, above - flat[0]) if flat else 0
+
+
+def done_ranges_above(row: bytes, offset: int, count: int) -> list[tuple[int, int]]:
+    """Returns up to `count` of a row's done ranges, the first ones that end above `offset`."""
+    begin, end = _places(row)
+    begin += _RANGE_BYTES * _ranges_up_to(row, begin + 8, end, offset)
+    return list(_RANGE.iter_unpack(row[begin : min(end, begin + _RANGE_BYTES * count)]))
 
 
 def places_of(row: bytes) -> tuple[int, int, int]:
@@ -204,7 +220,6 @@ def with_last_done(row: bytes, first: int, to: int) -> bytes | None:
 
 
 def decode_detail(row: bytes) -> Detail:
-    begin, end = _places(row)
+    _, end = _places(row)
     _, start, cursor, ends = _HEADER.unpack_from(row)
-    flat = Struct(f">{(end - begin) // 8}Q").unpack_from(row, begin)
-    return Detail(start, cursor, ends, Ranges.of_sorted(flat), _counts(row, end))
+    return Detail(start, cursor, ends, Ranges.of_sorted(done_offsets(row)), _counts(row, end))

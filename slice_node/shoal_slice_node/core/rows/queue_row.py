@@ -12,7 +12,8 @@
              bits 4-6: the layout of the row, header and bucket: 0 is this one
 
 A queue of few keys is one row, so that a login is one row. With more, its entries spread over buckets by linear
-hashing (Litwin 1980) of the key id: a bind still reads one bucket, and growing moves one bucket at a time.
+hashing (Litwin 1980) of the key id: a bind still reads one bucket, and growing moves one bucket at a time. Who makes
+very many keys can choose some that all lie in one bucket: with BUCKET_ENTRIES_MAX it takes no more.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from zlib import crc32
 
 from shoal_contract.limits import FIRST_OFFSET
 from shoal_contract.options import DURABLE, QueueOptions
+from shoal_slice_node.core.limits import BUCKET_LAYOUT_ENTRIES_MAX
 from shoal_slice_node.core.rows.options_row import decode_options
 
 HEADER = Struct(">BBHIIIBQ")
@@ -96,8 +98,16 @@ class Bucket:
         self.cursors.pop(key_id, None)
 
 
-@cache
 def _layout(count: int, form: int) -> Struct:
+    return _kept_layout(count, form) if count <= BUCKET_LAYOUT_ENTRIES_MAX else _new_layout(count, form)
+
+
+@cache
+def _kept_layout(count: int, form: int) -> Struct:
+    return _new_layout(count, form)
+
+
+def _new_layout(count: int, form: int) -> Struct:
     if form not in _FORMS:
         raise ValueError(f"a row of a queue has form {form}; this version reads forms {sorted(_FORMS)}")
     item = _FORMS[form] * count
@@ -142,6 +152,13 @@ def encode_bucket_row(bucket: Bucket) -> bytes:
 def decode_bucket_row(row: bytes) -> Bucket:
     count, form = _BUCKET_HEADER.unpack_from(row)
     return decode_bucket(row, _BUCKET_HEADER.size, count, form)
+
+
+def entries_of(row: bytes) -> int:
+    """Returns how many entries a row of table `membership` has, without a look at them."""
+    count: int
+    count, _ = _BUCKET_HEADER.unpack_from(row)
+    return count
 
 
 def bucket_key(queue_id: bytes, number: int) -> bytes:
