@@ -65,7 +65,8 @@ def connect(
 
 
 class Broker(BindingVerbs, PublishVerbs, QueueVerbs):
-    """Is a connection to a cluster, made by `connect`, for use in one event loop.
+    """Is a connection to a cluster, made by `connect`, for use in the event loop that enters it: calls from another one
+    raise BadCall.
 
     Besides the errors it names, every call may raise: TypeError, OutOfRange, TooLarge, InvalidName for its arguments
     (before anything is sent), DeadlineExceeded and Unavailable (outcome unknown), ResourceExhausted (a slice asks to
@@ -106,6 +107,7 @@ class Broker(BindingVerbs, PublishVerbs, QueueVerbs):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.connection.map.loop.check()
         try:
             with contextlib.suppress(ShoalError):
                 await self._flush(asyncio.get_running_loop().time() + CLOSE_S)

@@ -34,9 +34,9 @@ class Connection:
         self.map = MapWatch(redirectors, transport, self.telling)
         self._transport = transport
         self._tasks = Tasks("shoal", lambda _, error: self._failed(error))
-        self.routing = Routing(self.map, transport, self._tasks, self.telling)
-        self.homes = Homes(self.routing)
         self.calls = SliceCalls(self.map, transport)
+        self.routing = Routing(self.map, transport, self._tasks, self.telling, self.calls)
+        self.homes = Homes(self.routing)
         self._opened = False
 
     async def open(self) -> None:
@@ -50,6 +50,7 @@ class Connection:
             await self.map.first(self.deadline_s)
         except BaseException:
             self._tasks.cancel()
+            self.map.loop.end()
             self.telling.closed()
             raise
         self.routing.start()
@@ -59,6 +60,7 @@ class Connection:
     async def close(self, wait_s: float) -> None:
         """Fails what is unanswered, and ends all tasks and streams. Background tasks get `wait_s` seconds to end."""
         self.calls.close()
+        self.map.loop.end()
         await self._tasks.close(wait_s)
         await self.routing.close()
         await self._transport.close()
@@ -73,6 +75,7 @@ class Connection:
 
     def deadline(self, deadline_s: float | None) -> float:
         """Returns the event loop time at which a call ends that begins now. `deadline_s`: what its caller gave. Raises
-        TypeError, OutOfRange."""
+        TypeError, OutOfRange, BadCall from another event loop."""
+        self.map.loop.check()
         seconds = self.deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)
         return asyncio.get_running_loop().time() + seconds

@@ -2,17 +2,17 @@
 
 A slice refuses a Describe whose queues have too many bindings together. Then the question is halved, and how many
 queues fit is remembered for a while, so that the next look is not refused first. One question at a time goes to a slice
-for each call, and a slice never does more for one than its own bound. Not here: what descriptions mean.
+for each call, and a slice never does more for one than its own bound. Not here: what descriptions mean, and which looks
+wait for which (looks.py).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from shoal.limits import DESCRIBE_QUEUES_MAX, DESCRIBE_SIZES_KEPT_S, DESCRIBE_SIZES_MAX, DESCRIBE_TOLD_S
-from shoal.slice_session import SliceSession
 from shoal_contract.errors import MapOrLeaderChanged, OutcomeUnknown, ResourceExhausted, ShoalError
 from shoal_contract.limits import DESCRIBE_BINDINGS_SUBJECT
 from shoal_contract.wire import slice_pb2 as wire
@@ -24,10 +24,10 @@ _log = logging.getLogger("shoal")
 
 
 class Describing:
-    """Asks slices over their sessions. `session`: returns the session to a slice; raises Unavailable."""
+    """Asks slices. `ask`: asks the slice of this name one question, until a deadline."""
 
-    def __init__(self, session: Callable[[str], SliceSession]) -> None:
-        self._session = session
+    def __init__(self, ask: Callable[[str, wire.Describe, float], Awaitable[wire.Description]]) -> None:
+        self._ask = ask
         self._sizes: dict[str, _Sizes] = {}
         self._told_at: dict[str, float] = {}
         """Slice -> when the log was last told that it refuses."""
@@ -43,7 +43,7 @@ class Describing:
         while line:
             some = line.pop()
             try:
-                answer = await self._session(slice_name).ask(wire.Describe(queues=some), deadline)
+                description = await self._ask(slice_name, wire.Describe(queues=some), deadline)
             except ShoalError as error:
                 if is_too_large(error):
                     half = (len(some) + 1) // 2
@@ -57,13 +57,13 @@ class Describing:
                     found.update((queue, error) for rest in line for queue in rest)
                     break
             else:
-                found.update(zip(some, answer.description.queues, strict=True))
+                found.update(zip(some, description.queues, strict=True))
         if refused is not None and not isinstance(refused, OutcomeUnknown | MapOrLeaderChanged):
             self._tell(slice_name, refused)
         return [found[queue] for queue in queues]
 
     def _tell(self, slice_name: str, refused: ShoalError) -> None:
-        """Logs a refusal, once a minute while they last. (That a slice does not answer, its session tells.)"""
+        """Logs a refusal, once a minute while they last. (That a slice does not answer is told elsewhere.)"""
         now = asyncio.get_running_loop().time()
         if now >= self._told_at.get(slice_name, float("-inf")) + DESCRIBE_TOLD_S:
             self._told_at[slice_name] = now

@@ -88,6 +88,7 @@ class Inbox:
         self._look = WindowLook(*full, self._queues, self._slices, self._buffer.__bool__, telling)
 
     async def __aenter__(self) -> Inbox:
+        self._routing.map.loop.check()
         if self._closed:
             raise Unavailable("the inbox is closed; ask the broker for another one", subject="inbox")
         self._routing.check_takes_inboxes()
@@ -111,7 +112,9 @@ class Inbox:
 
     async def close(self) -> None:
         """Sends the acks given so far, gives back what was not handed out, waiting at most CLOSE_S, and closes the
-        inbox. Iterations end. Raises no ShoalError: what a slice did not get is given again."""
+        inbox. Iterations end. Raises no ShoalError but BadCall, from another event loop: what a slice did not get is
+        given again."""
+        self._routing.map.loop.check()
         if self._closed:
             return
         self._closed = True
@@ -135,6 +138,7 @@ class Inbox:
         when all its queues have been dropped (not if it was opened without queues); Conflict, once for each, when
         another session has taken over an exclusive queue, which is not the inbox's any more. If cancelled, it takes
         none."""
+        self._routing.map.loop.check()
         self._turn += 1
         if self._turn >= MESSAGES_PER_TURN_MAX:
             await self._give_turn()
@@ -228,6 +232,7 @@ class Inbox:
     def stop(self, *queues: Name) -> None:
         """Takes nothing more of these queues, without waiting. They stay attached: what was handed out can be acked.
         What the inbox holds of them already is still handed out."""
+        self._routing.map.loop.check()
         names = [encode_name(queue, "queue") for queue in queues]
         handles = [self._handles[name] for name in names if name in self._handles]
         for at_slice in self._slices.values():
@@ -461,6 +466,7 @@ class Inbox:
         return self._routing.map.current.owner_of(direct_key(queue))
 
     def _deadline(self, deadline_s: float | None) -> float:
+        self._routing.map.loop.check()
         seconds = self._deadline_s if deadline_s is None else DEADLINE_S.check(deadline_s)
         return asyncio.get_running_loop().time() + seconds
 
@@ -495,6 +501,7 @@ class Inbox:
             raise self._not_open()
 
     def _check_entered(self) -> None:
+        self._routing.map.loop.check()
         if not self._slices and not self._closed:
             raise self._not_open()
 

@@ -74,6 +74,7 @@ class InboxSlice(Consumer):
         self._on_ack_timeouts = on_ack_timeouts
         self._on_ended = on_ended
         self._telling = routing.telling
+        self._loop = routing.map.loop
         self._queues = queues
         self._on_delivery = on_delivery
         self._on_failure = on_failure
@@ -327,8 +328,7 @@ class InboxSlice(Consumer):
         ended (they are gone; if it may go on all the same, the next flush says so). Raises Unavailable once the inbox
         is closed.
         """
-        if self.closed:
-            raise Unavailable("the inbox is closed; what it had unacked is given again", subject="inbox")
+        self._check_open()
         attached = self._attached(handles)
         handles = self._of_life(era, attached)
         if len(handles) < len(attached) and self._perhaps_from and self.doubts is not None:
@@ -347,8 +347,7 @@ class InboxSlice(Consumer):
     def nack(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int], delay_ms: int) -> None:
         """Gives messages back, except those that were acked before, those of handles detached since, and those of a
         life that ended. Raises Unavailable once the inbox is closed."""
-        if self.closed:
-            raise Unavailable("the inbox is closed; what it had unacked is given again", subject="inbox")
+        self._check_open()
         now = self._is_now(era)
         for handle in self._of_life(era, self._attached(handles)):
             ranges = self.rule.nacked(key, first, end, handle, now)
@@ -356,6 +355,11 @@ class InboxSlice(Consumer):
                 self.acks.send()
             for low, high in ranges:
                 self.nacks.add(key, low, high, (handle,), delay_ms)
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise Unavailable("the inbox is closed; what it had unacked is given again", subject="inbox")
+        self._loop.check()
 
     def note_handed_out(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         """Notes that the program has these offsets, where that is not known otherwise."""

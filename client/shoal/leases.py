@@ -14,13 +14,12 @@ from shoal.broker import Broker
 from shoal.core.delivered import chunk_of
 from shoal.core.merging import living_parts
 from shoal.core.refusals import connection_closed, connection_cut, no_such_queue
-from shoal.describing import Described, Describing, is_too_large
+from shoal.describing import Described, is_too_large
 from shoal.gaps import OnGap, tell_gap
 from shoal.limits import (
     LEASE_BACKLOGS_MAX,
     LEASE_LOOK_S,
     LEASE_REGROUP_S,
-    LONG_QUESTION_BINDINGS,
     PULL_BYTES_MAX,
     QUEUE_SIZES_MAX,
 )
@@ -94,7 +93,7 @@ class Leases:
         names = self._routing.map.current.slices
         if self._routing.closed:
             raise connection_closed()
-        describe = self._describing_for(asked).describe
+        describe = self._routing.describing.describe
         answers = await asyncio.gather(*(describe(name, asked, deadline) for name in names))
         return [
             self._backlog(queue, {name: answer[at] for name, answer in zip(names, answers, strict=True)})
@@ -129,12 +128,6 @@ class Leases:
         here = tuple(name for name, part in parts.items() if part.exists)
         messages = sum(part.messages for part in parts.values())
         return Backlog(exists, messages, holding, tuple(silent), here, tuple(refused))
-
-    def _describing_for(self, queues: Sequence[bytes]) -> Describing:
-        bindings = [self._bindings.get(queue) for queue in queues]
-        if any(count is not None and count > LONG_QUESTION_BINDINGS for count in bindings):
-            return self._routing.describing_long
-        return self._routing.describing_unknown if None in bindings else self._routing.describing
 
     def _note_bindings(self, queue: bytes, bindings: int | None, silent: bool) -> None:
         """Remembers how many bindings a queue has on the slices that answered: 0 if it is only declared there, or if

@@ -261,12 +261,23 @@ once more: a refusal costs a slice a look at the queues' rows."""
 DESCRIBE_SIZES_MAX: Final = 20_000
 """The number of queues of one slice of which that is remembered: 100 bytes each. Above it all is forgotten."""
 
+LOOKS_AT_ONCE_MAX: Final = 24
+"""How many quick looks (describes, peeks), and how many slow ones, a slice is asked at a time: all have turns there. A
+slice reads up to 32 unary calls of a connection."""
+
+LOOK_QUICK_S: Final = 0.5
+"""How long a look may take among the quick ones, in seconds; then it begins again among the slow ones. Many times what
+a busy slice takes for a queue with few bindings, and little beside what is slow."""
+
 LONG_QUESTION_BINDINGS: Final = 500
-"""The bindings of a queue above which its backlog is asked for on a session of its own: a slice takes about 5 us for
-each binding, and short questions need not wait for long ones. Those about queues of unknown size have one, too."""
+"""The bindings of a queue above which a look at it counts as slow, however long it took: a slice takes about 5 us for
+each."""
+
+SLOW_LOOKS_MAX: Final = 20_000
+"""The queues that are remembered as slow to look at: up to 400 bytes each."""
 
 QUEUE_SIZES_MAX: Final = 20_000
-"""The number of queues whose bindings are remembered for that: up to 400 bytes each."""
+"""The number of queues whose bindings are remembered: up to 400 bytes each."""
 
 DESCRIBE_TOLD_S: Final = 60.0
 """How long the log is not told again that a slice refuses to describe queues, in seconds."""
@@ -324,5 +335,6 @@ assert PULL_BYTES_MAX * 2 <= FRAME_BYTES_MAX
 assert ATTACH_QUEUES_MAX * 270 <= REQUEST_BYTES_MAX
 assert ACK_HANDLES_MAX * 5 < ACK_BYTES_MAX
 assert HOME_QUESTION_QUEUES_MAX <= DESCRIBE_QUEUES_MAX and LEASE_BACKLOGS_MAX <= DESCRIBE_QUEUES_MAX
+assert LOOK_QUICK_S < PULL_PATIENCE_S < LEASE_LOOK_S
 assert SESSION_END_S < CLOSE_S and BACKOFF_MAX_S < READABLE_S
 assert WINDOW_LOOK_S <= WINDOW_FULL_S < WINDOW_TOLD_S

@@ -15,6 +15,7 @@ from random import random
 from shoal.core.backoff import Backoff
 from shoal.core.cluster_map import ClusterMap, first_map, next_map
 from shoal.limits import MAP_BEHIND_S, MAP_PATIENCE_S, MAP_PATIENCE_S_MAX, MAP_SUSPECT_S
+from shoal.own_loop import OwnLoop
 from shoal.telling import Telling
 from shoal.transport.base import Stream, Transport
 from shoal_contract.errors import BadCall, ShoalError, Unavailable
@@ -31,6 +32,8 @@ class MapWatch:
 
     def __init__(self, redirectors: Sequence[str], transport: Transport, telling: Telling) -> None:
         self.redirectors = redirectors
+        self.loop = OwnLoop()
+        """The event loop in which the connection runs, which each of its calls must come from."""
         self._transport = transport
         self._telling = telling
         self._current: ClusterMap | None = None
@@ -54,6 +57,7 @@ class MapWatch:
 
     def start(self, tasks: Tasks) -> None:
         """Begins to watch."""
+        self.loop.begin()
         tasks.start("map", self._run())
 
     @property

@@ -29,6 +29,7 @@ from shoal.late_messages import LateMessages, Taken
 from shoal.limits import PULL_BYTES_MAX, PULL_PATIENCE_S
 from shoal.messages import Delivery, Message, PartLife
 from shoal.nack_sender import NackSender
+from shoal.own_loop import OwnLoop
 from shoal.routing import Routing
 from shoal.slice_session import SliceSession
 from shoal_contract.errors import NoSuchQueue, ShoalError, Unavailable
@@ -42,8 +43,9 @@ class PullAcker:
     `on_error`: is told of acks that the slice refused, and of those that a lost stream left without an answer; the next
     flush raises that error, too."""
 
-    def __init__(self, session: SliceSession, on_error: Callable[[Exception], None]) -> None:
+    def __init__(self, session: SliceSession, on_error: Callable[[Exception], None], loop: OwnLoop) -> None:
         self.closed = False
+        self._loop = loop
         self._session = session
         self._on_error = on_error
         self._errors = AckErrors()
@@ -89,6 +91,7 @@ class PullAcker:
     def _check_open(self) -> None:
         if self.closed:
             raise Unavailable("the connection is closed; what it pulled and had unacked is given again")
+        self._loop.check()
 
     def _stream_ended(self) -> None:
         self._nacks.stream_ended()
@@ -232,15 +235,22 @@ class Pulling:
             peek=wanted.peek,
         )
 
+        if wanted.peek:
+            return _Asked(session, asyncio.ensure_future(self._peek(slice_name, pull, wanted.deadline)))
+
         def on_answer(answer: wire.Answer) -> None:
             if asked.answer.done():
                 self._too_late(wanted, self._taken(session, session.stream_number, wanted, answer))
             else:
                 asked.answered(answer)
 
-        asked = _Asked(session)
+        asked = _Asked(session, asyncio.get_running_loop().create_future())
         await session.asked(PullFrame(pull, wanted.deadline, asked.answer, on_answer))
         return asked
+
+    async def _peek(self, slice_name: str, pull: wire.Pull, deadline: float) -> wire.Answer:
+        found = await self._routing.looks.peek(slice_name, pull, deadline)
+        return wire.Answer(pulled=wire.Deliveries(deliveries=found.deliveries))
 
     def _collect(self, asking: _Asking) -> None:
         """Takes the messages that came. Keeps a slice's error for the end: others may have messages."""
@@ -275,7 +285,9 @@ class Pulling:
     def _taken(self, session: SliceSession, stream: int, wanted: Wanted, answer: wire.Answer) -> list[Taken]:
         acker = self._ackers.get(session.slice_name)
         if acker is None:
-            acker = self._ackers[session.slice_name] = PullAcker(session, self._routing.telling.error)
+            acker = self._ackers[session.slice_name] = PullAcker(
+                session, self._routing.telling.error, self._routing.map.loop
+            )
         of_pull = PullStream(acker, stream, PulledLife(wanted.queue, answer.pulled.life))
         for gap in answer.pulled.gaps:
             tell_gap(wanted.on_gap, gap, (wanted.queue,))
@@ -293,9 +305,9 @@ class _Asked:
 
     __slots__ = ("answer", "session", "stream")
 
-    def __init__(self, session: SliceSession) -> None:
+    def __init__(self, session: SliceSession, answer: asyncio.Future[wire.Answer]) -> None:
         self.session = session
-        self.answer: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
+        self.answer = answer
         self.stream = 0
 
     def answered(self, answer: wire.Answer) -> None:

@@ -123,7 +123,6 @@ class QueueCalls:
         self, slice_name: str, question: wire.Describe, deadline: float
     ) -> wire.QueueDescription | ShoalError:
         try:
-            answer = await self._routing.session(slice_name).ask(question, deadline)
+            return (await self._routing.looks.describe(slice_name, question, deadline)).queues[0]
         except ShoalError as error:
             return error
-        return answer.description.queues[0]

@@ -71,10 +71,10 @@ class QueueVerbs:
 
     async def describe_key(self, key: Name, *, deadline_s: float | None = None) -> KeyDescription:
         """Describes a key at its slice; `exists` is False for a key that keeps nothing. Raises what every call may."""
-        question = wire.Describe(keys=[encode_name(key, "key")])
-        session = self._routing.session_of(question.keys[0])
-        answer = await session.ask(question, self._deadline(deadline_s))
-        return key_description(key, answer.description.keys[0])
+        name = encode_name(key, "key")
+        owner, deadline = self._routing.map.current.owner_of(name), self._deadline(deadline_s)
+        found = await self._routing.looks.describe(owner, wire.Describe(keys=[name]), deadline)
+        return key_description(key, found.keys[0])
 
     async def farewell(
         self,

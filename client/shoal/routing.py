@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable, Sequence
-from functools import partial
 from random import random
 from typing import Any
 
@@ -23,7 +22,9 @@ from shoal.core.requests import DropsRequest, QueueRequest, Request
 from shoal.deadlines import Deadlines
 from shoal.describing import Describing
 from shoal.limits import EXPIRE_EVERY_S
+from shoal.looks import Looks
 from shoal.map_watch import MapWatch
+from shoal.slice_calls import SliceCalls
 from shoal.slice_session import SliceSession
 from shoal.telling import Telling
 from shoal.transport.base import Transport
@@ -38,20 +39,20 @@ _log = logging.getLogger("shoal")
 class Routing:
     """Keeps the sessions that carry requests. Inboxes have sessions of their own."""
 
-    def __init__(self, map_watch: MapWatch, transport: Transport, tasks: Tasks, telling: Telling) -> None:
+    def __init__(
+        self, map_watch: MapWatch, transport: Transport, tasks: Tasks, telling: Telling, calls: SliceCalls
+    ) -> None:
         self.map = map_watch
         self.telling = telling
         self.deadlines = Deadlines()
         self._transport = transport
         self._tasks = tasks
-        self._sessions: dict[tuple[str, str], SliceSession] = {}
-        """Slice and use -> its session: three times as many, at most, as the map ever had slices."""
-        self.describing = Describing(self.session)
+        self._sessions: dict[str, SliceSession] = {}
+        """Slice -> its session: as many, at most, as the map ever had slices."""
+        self.looks = Looks(calls, tasks)
+        """Asks slices what nothing else is to wait for."""
+        self.describing = Describing(self.looks.describe)
         """Asks slices about many queues."""
-        self.describing_unknown = Describing(partial(self.session, what="questions"))
-        self.describing_long = Describing(partial(self.session, what="long questions"))
-        """Do the same where answers may take long, or do, on sessions of their own: what a session is owed is bounded,
-        so other questions might wait. Each of the three remembers by itself how many queues fit together."""
         self._held = Held(lambda key: partition_of(key, map_watch.current.partition_map.partitions))
         self._hold = asyncio.Event()
         self._closed = self._closing = False
@@ -85,20 +86,19 @@ class Routing:
         if self._closing or self._closed:
             raise connection_closed()
 
-    def session(self, slice_name: str, what: str = "requests") -> SliceSession:
-        """Returns the session to a slice for one use. Opens it when first asked for. Raises Unavailable once the
+    def session(self, slice_name: str) -> SliceSession:
+        """Returns the session to a slice. Opens it when first asked for. Raises Unavailable once the
         connection is closed."""
         if self._closed:
             raise connection_closed()
-        session = self._sessions.get((slice_name, what))
+        session = self._sessions.get(slice_name)
         if session is None:
-            session = self._sessions[slice_name, what] = SliceSession(
+            session = self._sessions[slice_name] = SliceSession(
                 slice_name,
                 self.map,
                 self.deadlines,
                 self._transport,
                 self.telling,
-                what=what,
                 reroute=self._refused,
             )
         return session
@@ -187,6 +187,7 @@ class Routing:
             await self.map.change(EXPIRE_EVERY_S)
         for session in list(self._sessions.values()):
             await session.flush()
+        await self.looks.flush()
 
     async def close(self) -> None:
         """Ends all sessions that carry requests. Unanswered calls fail with Unavailable: outcome unknown."""

@@ -44,11 +44,13 @@ class SliceCalls:
         deadline: float,
         *,
         admin: bool = False,
+        apart: str = "",
     ) -> Response:
         """Asks the slice's leader; `slice_of` names the slice anew for each attempt. `admin`: ask where its
-        administration listens. Raises OutOfRange for a slice that the map does not have; after the deadline, the last
-        attempt's error, with the slice's name."""
+        administration listens, over a connection of its own. `apart`: as of a transport's `call`. Raises OutOfRange for
+        a slice that the map does not have; after the deadline, the last attempt's error, with the slice's name."""
         backoff, loop = Backoff(random), asyncio.get_running_loop()
+        apart = apart or ("administration" if admin else "")
         self.check_open()
         name = slice_of()
         silence = loop.call_later(SILENT_S, _tell_silence, name)
@@ -56,7 +58,7 @@ class SliceCalls:
             while True:
                 name = slice_of()
                 try:
-                    return await self._ask(self._leader(name, admin), method, request, deadline)
+                    return await self._ask(self._leader(name, admin), method, request, deadline, apart)
                 except DeadlineExceeded as error:
                     raise _named(name, error) from None
                 except (MapOrLeaderChanged, Unavailable, Fenced) as error:
@@ -102,9 +104,10 @@ class SliceCalls:
         return address
 
     async def _ask(
-        self, address: str, method: Method[Request, Response], request: Request, deadline: float
+        self, address: str, method: Method[Request, Response], request: Request, deadline: float, apart: str = ""
     ) -> Response:
-        return await self._transport.call(address, method, request, remaining_s(deadline, f"call to {address}"))
+        left_s = remaining_s(deadline, f"call to {address}")
+        return await self._transport.call(address, method, request, left_s, apart)
 
 
 def _tell_silence(slice_name: str) -> None:

@@ -22,7 +22,7 @@ from random import random
 
 from shoal.consumer import Consumer
 from shoal.core.backoff import Backoff
-from shoal.core.frames import Frame, ProbeFrame, Question, QuestionFrame
+from shoal.core.frames import Frame, ProbeFrame, QuestionFrame
 from shoal.core.gather import ChangeFrame, Rerouted
 from shoal.core.ledger import Ledger
 from shoal.core.requests import Request
@@ -138,12 +138,6 @@ class SliceSession:
         self._ledger.add_change(frame)
         self._watch(frame)
         self._wake.set()
-
-    async def ask(self, question: Question, deadline: float) -> wire.Answer:
-        """Sends a question and waits for its answer. Raises the slice's refusal, or DeadlineExceeded."""
-        future: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
-        await self.asked(QuestionFrame(question, deadline, future))
-        return await future
 
     async def asked(self, frame: QuestionFrame) -> None:
         """Sends a question once there is room for it; its waiter will have the answer."""

@@ -83,6 +83,7 @@ class Watch(ABC, Generic[Event]):
         self._closed = False
 
     async def __aenter__(self) -> Self:
+        self._map.loop.check()
         try:
             self._open()
             while self._silent and not self._closed:
@@ -104,7 +105,8 @@ class Watch(ABC, Generic[Event]):
         await self.close()
 
     async def close(self) -> None:
-        """Ends the watch; iterations end. May be called twice. Raises nothing."""
+        """Ends the watch; iterations end. May be called twice. Raises nothing but BadCall, from another event loop."""
+        self._map.loop.check()
         self._end()
         await self._tasks.close(CLOSE_S)
 
@@ -169,7 +171,9 @@ class Watch(ABC, Generic[Event]):
         self._arrived.set()
 
     def _open(self) -> None:
-        """Begins to watch. Raises Unavailable if it was closed, RuntimeError if the broker is not connected."""
+        """Begins to watch. Raises Unavailable if it was closed, RuntimeError if the broker is not connected, BadCall
+        from another event loop."""
+        self._map.loop.check()
         if self._opened:
             return
         if self._watching.closed:

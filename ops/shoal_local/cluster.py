@@ -17,7 +17,7 @@ from shoal_local.addresses import ClientAddresses
 from shoal_local.child import Facts
 from shoal_local.commands import ACCEPT_EMPTY, admin_command, node_command, redirector_command
 from shoal_local.etcd import LocalEtcd, find_etcd, version_of
-from shoal_local.files import check_archive, make_folder
+from shoal_local.files import make_folder
 from shoal_local.folder import LocalFolder
 from shoal_local.former_leaders import forget_addresses
 from shoal_local.lives import REBUILD, check_etcd_folder, is_older, open_records, read_lives
@@ -129,7 +129,7 @@ class LocalCluster:
         self._folder.check(self._slices)
         self._check_there()
         if self._archive is not None:
-            check_archive(self._archive)
+            self._folder.check_archive(self._archive)
         self._at.choose()
         program = self._program or find_etcd()
         version_of(program)

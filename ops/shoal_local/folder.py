@@ -17,9 +17,10 @@ import shutil
 from pathlib import Path
 from typing import Final
 
+from shoal_contract.data_folder import check_not_data
 from shoal_contract.errors import Conflict, OutOfRange
 from shoal_local import limits
-from shoal_local.files import check_folder, make_folder, named, open_file
+from shoal_local.files import check_archive, check_folder, make_folder, named, open_file
 from shoal_local.record import FORM, RECORD, LocalRecord, read_record
 
 OWNER: Final = "owner"
@@ -48,6 +49,31 @@ class LocalFolder:
         self._check_ours()
         if (self.path / OWNER).exists():
             os.close(self._locked())
+
+    def check_archive(self, archive: Path) -> None:
+        """Raises Conflict if an archive would lie where this cluster's data is, or another's, or a node's: a cluster
+        deletes its folders when it starts anew (`--fresh`)."""
+        check_archive(archive)
+        check_not_data(archive)
+        at, own = archive.resolve(), self.path.resolve()
+        for place in (at, *at.parents):
+            if place == own or (place / RECORD).is_file():
+                self._check_apart(archive, place, at.relative_to(place).parts)
+        if own.is_relative_to(at) and own != at and _SLICE.fullmatch(own.relative_to(at).parts[0]):
+            what = f"it would have the segments of slice {own.relative_to(at).parts[0]} where {self.path} is"
+            raise Conflict(f"--archive {archive}: {what}; choose another folder", subject=str(archive))
+
+    @staticmethod
+    def _check_apart(archive: Path, cluster: Path, below: tuple[str, ...]) -> None:
+        if not below:
+            problem = "is a local cluster's data folder, and its segments would lie within its slices' data"
+        elif _OURS.fullmatch(below[0]):
+            problem = (
+                f"lies in {cluster / below[0]}, which is a local cluster's own and goes when it starts with --fresh"
+            )
+        else:
+            return
+        raise Conflict(f"--archive {archive} {problem}; choose another folder, as archive/", subject=str(archive))
 
     def open(self, slices: int | None, fresh: bool) -> LocalRecord:
         """Locks the folder and returns its record; makes both if new. `slices` None: as many as remembered, or 3.

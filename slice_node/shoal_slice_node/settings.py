@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from shoal_contract.errors import Malformed, ShoalError
+from shoal_contract.data_folder import check_not_data
+from shoal_contract.errors import Conflict, Malformed, ShoalError
 from shoal_coordination.arguments import ENDPOINTS_METAVAR, PASSWORD_VARIABLE, add_etcd_arguments, etcd_options
 from shoal_coordination.keys import check_record_name
 from shoal_coordination.options import EtcdOptions
@@ -59,6 +60,8 @@ def settings_of(arguments: Sequence[str] | None) -> Settings:
         admin = given.admin_advertise or given.admin_listen
         if admin:
             _check_advertised("--admin-advertise", admin, given.admin_advertise, alone=given.standalone)
+        if given.archive is not None:
+            _check_archive(given.archive, given.slice, given.data)
         memory = plan_memory(given.memory_mib or memory_mib_default())
     except (ShoalError, OSError) as error:
         parser.error(str(error))
@@ -80,6 +83,16 @@ def settings_of(arguments: Sequence[str] | None) -> Settings:
         http=given.http,
         stop_s=given.stop_s,
     )
+
+
+def _check_archive(archive: Path, slice_name: str, data: Path) -> None:
+    """Raises Conflict for an archive whose segments would lie where this node's data is, or another's."""
+    check_not_data(archive)
+    at, own = archive.resolve(), data.resolve()
+    if own == at or own.is_relative_to(at / slice_name):
+        raise Conflict(
+            f"--archive {archive} is not for an archive: its segments would lie in --data {data}, or around it"
+        )
 
 
 def _add_names(parser: argparse.ArgumentParser) -> None:

@@ -55,6 +55,11 @@ class FakeSlice(fake_slice.FakeSlice, SliceServiceServicer):
     ) -> wire.PublishResponse:
         return await answered(super().Publish(request, context), context)
 
+    async def Describe(  # noqa: N802 - gRPC's name
+        self, request: wire.DescribeRequest, context: Any
+    ) -> wire.DescribeResponse:
+        return await answered(super().Describe(request, context), context)
+
     async def Pull(self, request: wire.PullRequest, context: Any) -> wire.PullResponse:  # noqa: N802 - gRPC's name
         return await answered(super().Pull(request, context), context)
 

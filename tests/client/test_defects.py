@@ -118,8 +118,6 @@ async def test_deadlines_hold_though_all_tasks_of_a_session_are_dead(
             lambda: fake_broker.publish(key, b"x", deadline_s=0.2),
             lambda: fake_broker.declare(queue, deadline_s=0.2),
             lambda: fake_broker.bind(queue, key, deadline_s=0.2),
-            lambda: fake_broker.describe(queue, deadline_s=0.2),
-            lambda: fake_broker.describe_key(key, deadline_s=0.2),
             lambda: fake_broker.pull(queue, 1, deadline_s=0.2),
             lambda: fake_broker.drop(queue, deadline_s=0.2),
             lambda: fake_broker.purge(queue, deadline_s=0.2),

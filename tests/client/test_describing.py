@@ -11,7 +11,7 @@ import pytest
 import shoal
 from shoal import describing
 from shoal.describing import Describing, is_too_large
-from shoal.limits import DESCRIBE_QUEUES_MAX, LONG_QUESTION_BINDINGS
+from shoal.limits import DESCRIBE_QUEUES_MAX
 from shoal.testing import FakeCluster
 from shoal_contract.errors import MapOrLeaderChanged, NoRights, ResourceExhausted, ShoalError
 from shoal_contract.limits import DESCRIBE_BINDINGS_SUBJECT
@@ -23,7 +23,7 @@ QUEUES = [f"q{number}" for number in range(20)]
 
 
 class Slice:
-    """A session of a slice that describes up to `bindings_max` bindings at a time. `asked`: the sizes of what it
+    """A slice that describes up to `bindings_max` bindings at a time. `asked`: the sizes of what it
     answered; `refused`: of what it refused."""
 
     def __init__(self, bindings_max: int, bindings: dict[bytes, int]) -> None:
@@ -33,9 +33,9 @@ class Slice:
         self.refused: list[int] = []
         self.broken: ShoalError | None = None
         self.asked_while_broken = 0
-        self.describing = Describing(lambda name: self)  # type: ignore[arg-type,return-value]
+        self.describing = Describing(self.ask)
 
-    async def ask(self, question: wire.Describe, deadline: float) -> wire.Answer:
+    async def ask(self, slice_name: str, question: wire.Describe, deadline: float) -> wire.Description:
         if self.broken is not None:
             self.asked_while_broken += 1
             raise self.broken
@@ -45,7 +45,7 @@ class Slice:
             raise ResourceExhausted("too many", subject=DESCRIBE_BINDINGS_SUBJECT, value=value)
         self.asked.append(len(question.queues))
         described = [wire.QueueDescription(queue=one, binding_count=self.bindings[one]) for one in question.queues]
-        return wire.Answer(description=wire.Description(queues=described))
+        return wire.Description(queues=described)
 
     async def look(self, queues: Sequence[bytes] = ()) -> list[describing.Described]:
         self.asked, self.refused = [], []
@@ -247,21 +247,6 @@ async def test_a_queue_too_large_to_be_counted_is_pulled_all_the_same(
     assert (found.exists, found.messages, found.refused, found.silent) == (True, 0, ("s02",), ())
     assert leases.bindings_of(QUEUES[0]) in (KEYS, KEYS + 1)
     assert [message.body for message in await leases.pull(QUEUES[0], 9, lease_ms=60_000)] == [b"x"]
-
-
-async def test_long_questions_have_sessions_of_their_own(memory: tuple[FakeCluster, shoal.Broker]) -> None:
-    """A slice does the work of a session in order: a look at 100,000 bindings took 0.5 s, and all others waited."""
-    cluster, broker = memory
-    slice_ = cluster.slices["s02"]
-    slice_.state.describe_bindings_max = 10_000
-    await broker.bind(QUEUES[0], [cluster.key_of("s02", f"more{number}") for number in range(LONG_QUESTION_BINDINGS)])
-    leases = shoal.Leases(broker)
-    seen = []
-    for queues in [QUEUES[1:], QUEUES[1:], QUEUES[:1], QUEUES[:1]]:
-        before = slice_.session_count
-        await leases.backlogs(queues)
-        seen.append(slice_.session_count - before)
-    assert seen == [1, 0, 0, 1], "not known, small, not known, large"
 
 
 async def test_a_sweep_looks_at_many_parts_with_many_bindings(memory: tuple[FakeCluster, shoal.Broker]) -> None:

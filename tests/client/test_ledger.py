@@ -32,7 +32,7 @@ class Waiting:
         self.results.append("left")
 
 
-def question(kind: wire.Describe | wire.Pull) -> QuestionFrame:
+def question(kind: wire.Detach | wire.Pull) -> QuestionFrame:
     return QuestionFrame(kind, 1e9, Waiting())
 
 
@@ -72,18 +72,18 @@ def test_a_new_stream_repeats_changes_first_and_numbers_questions_anew() -> None
     ledger = Ledger(unused)
     change(ledger)
     send_all(ledger)
-    ledger.add_frame(question(wire.Describe()))
+    ledger.add_frame(question(wire.Detach()))
     send_all(ledger)
     change(ledger)
     assert send_all(ledger) == [(3, 0, "change")]
     attach = question(wire.Pull())
     assert ledger.end_stream() == []
     ledger.begin_stream([attach])
-    again = [(1, 0, "change"), (3, 0, "change"), (4, 0, "pull"), (5, 0, "describe")]
+    again = [(1, 0, "change"), (3, 0, "change"), (4, 0, "pull"), (5, 0, "detach")]
     assert send_all(ledger) == again
     assert ledger.end_stream() == []
     ledger.begin_stream([])
-    assert [kind for _, _, kind in send_all(ledger)] == ["change", "change", "pull", "describe"]
+    assert [kind for _, _, kind in send_all(ledger)] == ["change", "change", "pull", "detach"]
 
 
 def test_a_stream_lost_while_repeating_changes_loses_none() -> None:
@@ -133,7 +133,7 @@ def test_what_nobody_waits_for_any_more_takes_no_number() -> None:
 def test_frames_in_flight_are_bounded() -> None:
     ledger = Ledger(unused)
     for _ in range(FRAMES_IN_FLIGHT_MAX + 1):
-        ledger.add_frame(question(wire.Describe()))
+        ledger.add_frame(question(wire.Detach()))
     assert len(send_all(ledger)) == FRAMES_IN_FLIGHT_MAX == ledger.in_flight
 
 

@@ -37,6 +37,19 @@ def test_a_folder_of_something_else_is_left_alone(tmp_path: Path, fresh: bool) -
     assert [path.name for path in tmp_path.iterdir()] == ["etcd"]
 
 
+def test_an_archive_beside_what_is_a_cluster_s_own_is_taken(tmp_path: Path) -> None:
+    folder = LocalFolder(tmp_path / "data")
+    for _ in range(2):
+        for archive in (tmp_path, tmp_path / "data" / "archive", tmp_path / "new" / "s01"):
+            folder.check_archive(archive)
+        folder.open(2, fresh=False)
+        folder.close()
+    (tmp_path / "data" / "archive" / "s01" / "n01").mkdir(parents=True)
+    folder.open(None, fresh=True)
+    folder.close()
+    assert (tmp_path / "data" / "archive" / "s01" / "n01").is_dir()
+
+
 def test_another_number_of_slices_is_refused_and_says_how_to_go_on(tmp_path: Path) -> None:
     folder = LocalFolder(tmp_path)
     folder.open(2, fresh=False)

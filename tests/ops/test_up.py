@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from shoal_local.etcd import version_of
+from shoal_local.folder import LocalFolder
 from shoal_local.ports import holder_of
 from shoal_local.record import ETCD, http_of, read_record
 from shoal_ops import exits
@@ -93,6 +94,30 @@ async def test_an_archive_that_is_a_url_is_a_bad_argument_and_named_as_it_was_ty
 ) -> None:
     code, out, error = await shoal("up", "--data", str(tmp_path / "data"), *ANY, "--archive", archive)
     assert (code, out) == (2, "") and f"{archive} is a URL" in error
+    assert not (tmp_path / "data").exists()
+
+
+@pytest.mark.parametrize("archive", ["data", "data/s01", "data/log/x", "other", "other/s02/n", "linked", "."])
+async def test_an_archive_in_a_cluster_s_own_folders_is_refused_before_anything_starts(
+    tmp_path: Path, archive: str
+) -> None:
+    """The next start with --fresh deleted it, with all that was said to be archived."""
+    data, other = tmp_path / ("s01" if archive == "." else "data"), tmp_path / "other"
+    LocalFolder(other).open(2, fresh=False)
+    (tmp_path / "linked").symlink_to(data)
+    where = str(tmp_path / archive)
+    code, out, error = await shoal("up", "--data", str(data), *ANY, "--archive", where)
+    assert code == exits.BAD_CALL
+    assert f"--archive {where}" in error and "choose another folder" in error
+    assert "archived" not in out and not data.exists()
+
+
+async def test_an_archive_in_a_node_s_folder_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    for folder in ("store", "journal"):
+        (tmp_path / "nodes" / "a" / folder).mkdir(parents=True)
+    for where in ("nodes", "nodes/a", "nodes/a/journal"):
+        code, _, error = await shoal("up", "--data", str(tmp_path / "data"), *ANY, "--archive", str(tmp_path / where))
+        assert code == exits.BAD_CALL and f"{tmp_path}/nodes/a is a slice node's data folder" in error
     assert not (tmp_path / "data").exists()
 
 

@@ -18,6 +18,19 @@ def test_what_is_not_said_has_a_default() -> None:
     assert settings_of((*ALONE, "--archive", "A")).archive == Path("A/s01/n01")
 
 
+@pytest.mark.parametrize("archive", ["data", "data/s01", "data/s01/journal", "data/s01/journal/x", "own", "around"])
+def test_an_archive_is_no_folder_of_data(tmp_path: Path, archive: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its segments would lie within the data, and be gone with it."""
+    for folder in ("store", "journal/x"):
+        (tmp_path / "data" / "s01" / folder).mkdir(parents=True)
+    data = tmp_path / ("around/s01/data" if archive == "around" else "own")
+    with pytest.raises(SystemExit):
+        settings_of((*ALONE, "--data", str(data), "--archive", str(tmp_path / archive)))
+    assert f"--archive {tmp_path / archive} is not for an archive" in capsys.readouterr().err
+    inside = str(data / "archive")
+    assert settings_of((*ALONE, "--data", str(data), "--archive", inside)).archive == Path(inside, "s01", "n01")
+
+
 @pytest.mark.parametrize(
     ("option", "value", "told"),
     [

@@ -1,5 +1,5 @@
 """Defines frames of a session: what every frame has, and those that are not changes: detach, acks, nacks, doubts,
-pull, describe, probe.
+pull, probe.
 
 A frame gets its number when it is sent, and is removed when it is answered. After a lost stream, a change is sent again
 with its number, which the slice knows. Every other frame belongs to the lost session: it gets a new number, or ends.
@@ -51,11 +51,11 @@ class Frame(ABC):
         """Fails the waiters beyond their deadline."""
 
 
-Question = wire.Detach | wire.Pull | wire.Describe
+Question = wire.Detach | wire.Pull
 
 
 class QuestionFrame(Frame):
-    """Carries one detach, pull or describe, with one waiter for the answer. Takes `cost_bytes` of the room."""
+    """Carries one detach or pull, with one waiter for the answer. Takes `cost_bytes` of the room."""
 
     __slots__ = ("_question", "_waiter", "cost_bytes")
 
@@ -72,17 +72,9 @@ class QuestionFrame(Frame):
                 request.detach.CopyFrom(detach)
             case wire.Pull() as pull:
                 request.pull.CopyFrom(pull)
-            case wire.Describe() as describe:
-                request.describe.CopyFrom(describe)
         return not self._waiter.done()
 
     def answered(self, answer: wire.Answer) -> None:
-        """Gives the answer. Raises ValueError for one that describes other things than were asked for."""
-        if isinstance(self._question, wire.Describe):
-            found, asked = answer.description, self._question
-            for what, told, wanted in (("queues", found.queues, asked.queues), ("keys", found.keys, asked.keys)):
-                if len(told) != len(wanted):
-                    raise ValueError(f"it describes {len(told)} {what} of {len(wanted)}")
         if not self._waiter.done():
             self._waiter.set_result(answer)
 

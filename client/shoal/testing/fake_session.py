@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from shoal.core.refusals import no_such_queue
 from shoal.testing.fake_queues import FakeQueues
@@ -60,3 +61,12 @@ def refused_pull(queues: FakeQueues, queue: bytes, others: Iterable[FakeSession]
 def consumed_elsewhere(queue: bytes) -> Conflict:
     """Returns the error that refuses an exclusive queue."""
     return Conflict(f"queue {show(queue)} is exclusive: another session consumes it", subject=show(queue))
+
+
+def delivery_of(given: Any, handles: list[int]) -> wire.Delivery:
+    """Returns a delivery of what a fake state gave."""
+    key, first, start, stop, chunk, again = given
+    delivery = wire.Delivery(key=key, first=first, to=stop, chunk=chunk, handles=handles, redelivered=again)
+    delivery.low = start
+    delivery.time_ms = 1_700_000_000_000 + start
+    return delivery

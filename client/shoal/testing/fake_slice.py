@@ -12,7 +12,8 @@ from os import urandom
 from typing import Any
 
 from shoal.testing.fake_admin import FakeAdmin
-from shoal.testing.fake_session import FakeSession, consumed_elsewhere, refused_pull
+from shoal.testing.fake_looks import FakeLooks
+from shoal.testing.fake_session import FakeSession, consumed_elsewhere, delivery_of, refused_pull
 from shoal.testing.fake_state import FakeState, refused_first
 from shoal.testing.fake_watch import FakeWatches
 from shoal_contract.chunk import parse_chunk
@@ -51,6 +52,7 @@ class FakeSlice:
         """True if the answer to an attach comes behind the first deliveries."""
         self.ignored: set[str] = set()
         """Kinds of frames that are neither done nor answered."""
+        self.looks = FakeLooks(lambda kind: kind in self.ignored, self.answering)
         self.refuse_frames: list[ShoalError] = []
         """Errors with which whole frames are refused, one each; nothing of them is applied."""
         self.refuse_attaches: list[ShoalError] = []
@@ -120,9 +122,7 @@ class FakeSlice:
         async for response in self.watches.stream(request):
             yield response
 
-    async def Publish(  # noqa: N802 - gRPC's name
-        self, request: wire.PublishRequest, context: object
-    ) -> wire.PublishResponse:
+    async def Publish(self, request: wire.PublishRequest, context: object) -> wire.PublishResponse:  # noqa: N802
         """Publishes a chunk; a repeat of a producer's number gets the first answer. Raises NotOwner, and what refused
         it."""
         self.state.check_owner(request.key)
@@ -144,9 +144,21 @@ class FakeSlice:
         await self.answering.wait()
         return wire.PublishResponse(offset=outcome.offsets[0], queues=outcome.queues[0], consumed=consumed)
 
+    async def Describe(self, request: wire.DescribeRequest, context: object) -> wire.DescribeResponse:  # noqa: N802
+        """Describes queues and keys. Raises ResourceExhausted, and what `refuse_frames` says."""
+        self.frames.append(asked := wire.SessionRequest(describe=request.describe))
+        await self.looks.wait(asked)
+        answer = self._answer(None, asked)
+        if answer.HasField("error"):
+            raise from_wire(answer.error)
+        return wire.DescribeResponse(description=answer.description)
+
     async def Pull(self, request: wire.PullRequest, context: object) -> wire.PullResponse:  # noqa: N802 - gRPC's name
         """Takes messages for a lease. Raises NoSuchQueue; Conflict for an exclusive queue that a session consumes."""
         pull, lease = request.pull, object()
+        if pull.peek:
+            self.frames.append(wire.SessionRequest(pull=pull))
+            await self.looks.wait(self.frames[-1])
         if refused := refused_pull(self.state.queues, pull.queue, self._sessions):
             raise refused
         gaps = [] if pull.peek else list(self.state.gaps(pull.queue))
@@ -155,7 +167,7 @@ class FakeSlice:
             lease_ms = pull.lease_ms or PULL_LEASE_MS_MAX
             asyncio.get_running_loop().call_later(lease_ms / 1000, self._released, lease)
         await self.answering.wait()
-        return wire.PullResponse(gaps=gaps, deliveries=[_delivery(given, []) for given in taken])
+        return wire.PullResponse(gaps=gaps, deliveries=[delivery_of(given, []) for given in taken])
 
     async def Ack(self, request: wire.AckRequest, context: object) -> wire.AckResponse:  # noqa: N802 - gRPC's name
         """Acks messages, whichever session was given them. Raises NotOwner."""
@@ -210,16 +222,22 @@ class FakeSlice:
             self._tell_resets()
             self.pump()
 
-    def _answer(self, session: FakeSession, request: wire.SessionRequest) -> wire.Answer:
+    def _answer(self, session: FakeSession | None, request: wire.SessionRequest) -> wire.Answer:
         answer = wire.Answer(sequence=request.sequence)
         refusals = self.refuse_frames or (self.refuse_attaches if request.HasField("attach") else [])
         if refusals:
             answer.error.CopyFrom(refusals.pop(0).to_wire())
             return answer
         kind = request.WhichOneof("frame")
+        if kind == "describe":
+            try:
+                answer.description.CopyFrom(self.state.describe(request.describe))
+            except ShoalError as refused_describe:
+                answer.error.CopyFrom(refused_describe.to_wire())
+            return answer
+        assert session is not None, "only a describe needs none"
         if kind == "change":
-            sequence, settled = request.sequence, request.settled
-            outcome = self.state.change(session.producer, sequence, settled, request.change)
+            outcome = self.state.change(session.producer, request.sequence, request.settled, request.change)
             refused = refused_first(outcome) if wire.Change.FromString(request.change).atomic else None
             if refused is not None:
                 answer.error.CopyFrom(refused)
@@ -250,12 +268,7 @@ class FakeSlice:
                 answer.pulled.gaps.extend(self.state.gaps(pull.queue))
             answer.pulled.life = self.state.queues.life_of(pull.queue) if self.tells_lives else 0
             taken = list(self.state.take(pull.queue, session, pull.messages_max, pull.peek, pull.bytes_max))
-            answer.pulled.deliveries.extend(_delivery(given, []) for given in taken)
-        elif kind == "describe":
-            try:
-                answer.description.CopyFrom(self.state.describe(request.describe))
-            except ShoalError as refused_describe:
-                answer.error.CopyFrom(refused_describe.to_wire())
+            answer.pulled.deliveries.extend(delivery_of(given, []) for given in taken)
         return answer
 
     def _attach(self, session: FakeSession, attach: wire.Attach, answer: wire.Attached) -> None:
@@ -358,7 +371,7 @@ class FakeSlice:
     def pump(self) -> None:
         """Gives attached sessions what their windows allow: one delivery for all queues of a session that get it."""
         for session in self._sessions:
-            together: dict[Any, list[int]] = {}
+            together: dict[tuple[Any, ...], list[int]] = {}
             gaps: list[wire.Gap] = []
             for handle, queue in session.queues.items():
                 room = session.windows[handle] - self.state.unacked(queue, session)
@@ -368,7 +381,7 @@ class FakeSlice:
                 for given in self.state.take(queue, session, room):
                     together.setdefault(given, []).append(handle)
             if together or gaps:
-                deliveries = [_delivery(given, handles) for given, handles in together.items()]
+                deliveries = [delivery_of(given, handles) for given, handles in together.items()]
                 for delivery in deliveries:
                     delivery.nacks_taken = session.nacks_taken
                 session.outbox.put_nowait(wire.SessionResponse(deliveries=deliveries, gaps=gaps))
@@ -385,11 +398,3 @@ class FakeSlice:
                 count = len(parse_chunk(chunk).bodies)
                 live = wire.Delivery(key=key, to=count, chunk=chunk, handles=handles, live=True)
                 session.outbox.put_nowait(wire.SessionResponse(deliveries=[live]))
-
-
-def _delivery(given: Any, handles: list[int]) -> wire.Delivery:
-    key, first, start, stop, chunk, again = given
-    delivery = wire.Delivery(key=key, first=first, to=stop, chunk=chunk, handles=handles, redelivered=again)
-    delivery.low = start
-    delivery.time_ms = 1_700_000_000_000 + start
-    return delivery

@@ -92,7 +92,7 @@ class MemoryTransport:
         return MemoryStream(self._slice_at(address).Watch(copied(request), cast("Any", None)))
 
     async def call(
-        self, address: str, method: Method[Request, Response], request: Request, timeout_s: float
+        self, address: str, method: Method[Request, Response], request: Request, timeout_s: float, apart: str = ""
     ) -> Response:
         """Makes one call. Raises BadCall for one that the fake does not have."""
         _, service, name = method.path.split("/")

@@ -68,9 +68,11 @@ class Transport(Protocol):
         """Opens a stream of what a slice tells of members or counts."""
 
     async def call(
-        self, address: str, method: Method[Request, Response], request: Request, timeout_s: float
+        self, address: str, method: Method[Request, Response], request: Request, timeout_s: float, apart: str = ""
     ) -> Response:
-        """Makes one call and returns its answer. Raises ShoalError: DeadlineExceeded after `timeout_s` seconds."""
+        """Makes one call and returns its answer. Where the caller is cancelled, the call ends on the other side, too.
+        `apart`: calls with the same word here share what they travel over, and hold up no others. Raises ShoalError:
+        DeadlineExceeded after `timeout_s` seconds."""
         ...
 
     async def close(self) -> None:

@@ -1,6 +1,7 @@
 """Carries everything over gRPC: the transport that applications get. No other module of the client imports gRPC.
 
-Every stream has a channel of its own, so that a slow stream never holds up another; calls share one for each address.
+Every stream has a channel of its own, so that a slow stream never holds up another; calls share one for each address
+and each use that stands apart.
 """
 
 from __future__ import annotations
@@ -52,13 +53,13 @@ OPTIONS: Final[list[tuple[str, int]]] = [
 
 class GrpcTransport:
     """Opens channels when they are first needed. Channels of calls stay until `close`: one for each address ever
-    called, which are leaders and redirectors. Raises Unavailable in a process that was forked from one that had
-    some."""
+    called, which are leaders and redirectors, and each use that stands apart. Raises Unavailable in a process that was
+    forked from one that had some."""
 
     def __init__(self) -> None:
         check_not_forked()
-        self._channels: dict[str, grpc.aio.Channel] = {}
-        """Address -> the channel of its calls."""
+        self._channels: dict[tuple[str, str], grpc.aio.Channel] = {}
+        """Address and `apart` -> the channel of these calls."""
         self._closed = False
 
     def open_session(self, address: str) -> GrpcSession:
@@ -80,12 +81,12 @@ class GrpcTransport:
         return GrpcStream(channel, stub.Watch(request), NO_WATCH)
 
     async def call(
-        self, address: str, method: Method[Request, Response], request: Request, timeout_s: float
+        self, address: str, method: Method[Request, Response], request: Request, timeout_s: float, apart: str = ""
     ) -> Response:
         """Makes one call. Raises ShoalError; Unavailable if the transport is closed meanwhile."""
-        channel = self._channels.get(address)
+        channel = self._channels.get((address, apart))
         if channel is None:
-            channel = self._channels[address] = open_channel(address, OPTIONS)
+            channel = self._channels[address, apart] = open_channel(address, OPTIONS)
         call: grpc.aio.UnaryUnaryMultiCallable[Request, Response] = channel.unary_unary(
             method.path, request_serializer=_serialized, response_deserializer=method.response.FromString
         )

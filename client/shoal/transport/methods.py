@@ -12,6 +12,7 @@ from shoal_contract.wire import slice_pb2 as slice_
 LOCATE: Final = Method("/shoal.v1.RedirectorService/Locate", redirector.LocateRequest, redirector.LocateResponse)
 
 PUBLISH: Final = Method("/shoal.v1.SliceService/Publish", slice_.PublishRequest, slice_.PublishResponse)
+DESCRIBE: Final = Method("/shoal.v1.SliceService/Describe", slice_.DescribeRequest, slice_.DescribeResponse)
 PULL: Final = Method("/shoal.v1.SliceService/Pull", slice_.PullRequest, slice_.PullResponse)
 ACK: Final = Method("/shoal.v1.SliceService/Ack", slice_.AckRequest, slice_.AckResponse)
 NACK: Final = Method("/shoal.v1.SliceService/Nack", slice_.NackRequest, slice_.NackResponse)

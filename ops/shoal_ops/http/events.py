@@ -10,18 +10,17 @@ messages that were not acked are sent again to the next stream, so Last-Event-ID
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections import deque
 from typing import Final
 
-from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 import shoal
 from shoal_contract.errors import ShoalError
 from shoal_ops.http import limits, messages, names
+from shoal_ops.http.callers import until_gone
 from shoal_ops.http.metrics import Metrics
 from shoal_ops.http.push import Batch, Item, Push, Stream
 from shoal_runtime.http import problem
@@ -115,10 +114,3 @@ def event(message: Item) -> bytes:
 def problem_event(error: ShoalError) -> bytes:
     """Returns the event that says why a stream ends."""
     return f"event: problem\ndata: {json.dumps(problem.body_of(error))}\n\n".encode()
-
-
-async def until_gone(receive: Receive) -> None:
-    """Waits until the caller has closed the connection, or until reading its body, which is not used, has failed."""
-    with contextlib.suppress(HTTPException):
-        while (await receive())["type"] != "http.disconnect":
-            pass

@@ -141,8 +141,8 @@ PULL_BYTES_CROWDED: Final = 256 << 10
 
 PULLS_MAX: Final = 8
 PEEKS_MAX: Final = 2
-"""Pulls and peeks that ask slices at a time. One takes a few milliseconds, and 30 ms to make 2 MiB of JSON, during
-which nothing else is answered. A peek brings up to 1 MiB from each slice."""
+"""Pulls and peeks that ask slices at a time, one fewer of the same queue. One takes a few milliseconds, and 30 ms to
+make 2 MiB of JSON, during which nothing else is answered. A peek brings up to 1 MiB from each slice."""
 
 TAKE_PATIENCE_S: Final = 1.0
 """The seconds after which a pull or peek without an answer gives its place to another, and goes on waiting."""
@@ -184,8 +184,8 @@ more. The shares below bound that: they make the pause longer than LOOK_EVERY_S_
 LOOK_BINDINGS_SMALL: Final = LONG_QUESTION_BINDINGS
 LOOK_BINDINGS_MEDIUM: Final = 10_000
 """Queues of up to so many bindings are asked for together, and apart from larger ones: a slice takes about 5 us for a
-binding, so large queues would hold up the pulls of all others. The library asks for large and medium ones on sessions
-of their own."""
+binding, so large queues would hold up the pulls of all others. The library asks for slow ones over a connection of
+their own."""
 
 LOOK_QUEUES_MEDIUM: Final = 10
 LOOK_QUEUES_LARGE: Final = 1
@@ -196,6 +196,9 @@ LOOK_SHARE_MAX: Final = 0.4
 LOOK_SHARE_MAX_LARGER: Final = 0.2
 """The most of the time in which small queues are asked for, and medium, large and unknown ones each, however long looks
 take. Together these are all of the time: on average a slice has at most one such question of a gateway."""
+
+CALLER_LEFT_STATUS: Final = 499
+"""The status of a look whose caller closed the connection before its answer: only figures see it."""
 
 RETRY_S: Final = 1.0
 """The seconds after which a queue is pulled again while its whole backlog is given out: a lease may have ended."""

@@ -11,8 +11,9 @@ from fastapi.responses import JSONResponse
 
 import shoal
 from shoal_contract.errors import Malformed, OutOfRange, TooLarge
-from shoal_contract.names import Name, check_name, encode_name
+from shoal_contract.names import Name, check_name, encode_name, show
 from shoal_ops.http import glance, limits, listing, models, models_admin, names
+from shoal_ops.http.callers import while_wanted
 from shoal_ops.http.parameters import After, KeyName, Limit, Prefix, QueueName, TheGateway
 from shoal_runtime.http import problem, query
 
@@ -92,29 +93,37 @@ async def locate(
 
 @router.get("/v1/queues", response_model=models_admin.QueuePage, response_model_exclude_none=True)
 async def list_queues(
-    gateway: TheGateway, prefix: Prefix, after: After = "", limit: Limit = limits.PAGE_DEFAULT
+    request: Request, gateway: TheGateway, prefix: Prefix, after: After = "", limit: Limit = limits.PAGE_DEFAULT
 ) -> Response:
     """Lists queues by prefix, in order of their bytes."""
-    async with gateway.lists.place():
-        found = await gateway.admin.queues(prefix, _after(after), limit)
-        return await listing.answer("queues", found.items, _queue, found.next)
+
+    async def look() -> Response:
+        async with gateway.lists.place(show(prefix)):
+            found = await gateway.admin.queues(prefix, _after(after), limit)
+            return await listing.answer("queues", found.items, _queue, found.next)
+
+    return await while_wanted(request, look())
 
 
 @router.get("/v1/keys", response_model=models_admin.KeyPage, response_model_exclude_none=True)
 async def list_keys(
-    gateway: TheGateway, prefix: Prefix, after: After = "", limit: Limit = limits.PAGE_DEFAULT
+    request: Request, gateway: TheGateway, prefix: Prefix, after: After = "", limit: Limit = limits.PAGE_DEFAULT
 ) -> Response:
     """Lists keys by prefix, in order of their bytes, with how many queues are bound to each."""
-    async with gateway.lists.place():
-        found = await gateway.admin.keys(prefix, _after(after), limit)
-        return await listing.answer("keys", found.items, _key, found.next)
+
+    async def look() -> Response:
+        async with gateway.lists.place(show(prefix)):
+            found = await gateway.admin.keys(prefix, _after(after), limit)
+            return await listing.answer("keys", found.items, _key, found.next)
+
+    return await while_wanted(request, look())
 
 
 @router.get("/v1/keys/{key}", response_model=models.Key, response_model_exclude_none=True)
-async def describe_key(gateway: TheGateway, key: KeyName) -> models.Key:
+async def describe_key(request: Request, gateway: TheGateway, key: KeyName) -> models.Key:
     """Describes a key: its offsets, how many queues are bound, its partition and slice. For a key that keeps nothing,
     `exists` is false."""
-    found = await gateway.broker.describe_key(key)
+    found = await while_wanted(request, gateway.broker.describe_key(key))
     partition, owner = await gateway.place_of(key)
     return models.Key(
         **names.fields("key", key),
@@ -131,22 +140,30 @@ async def describe_key(gateway: TheGateway, key: KeyName) -> models.Key:
 
 @router.get("/v1/keys/{key}/members", response_model=models_admin.QueuePage, response_model_exclude_none=True)
 async def list_members(
-    gateway: TheGateway, key: KeyName, after: After = "", limit: Limit = limits.PAGE_DEFAULT
+    request: Request, gateway: TheGateway, key: KeyName, after: After = "", limit: Limit = limits.PAGE_DEFAULT
 ) -> Response:
     """Lists the queues bound to a key."""
-    async with gateway.lists.place():
-        found = await gateway.admin.members(key, _after(after), limit)
-        return await listing.answer("queues", found.items, _queue, found.next)
+
+    async def look() -> Response:
+        async with gateway.lists.place(show(key)):
+            found = await gateway.admin.members(key, _after(after), limit)
+            return await listing.answer("queues", found.items, _queue, found.next)
+
+    return await while_wanted(request, look())
 
 
 @router.get("/v1/queues/{queue}/bindings", response_model=models_admin.BindingPage, response_model_exclude_none=True)
 async def list_bindings(
-    gateway: TheGateway, queue: QueueName, after: After = "", limit: Limit = limits.PAGE_DEFAULT
+    request: Request, gateway: TheGateway, queue: QueueName, after: After = "", limit: Limit = limits.PAGE_DEFAULT
 ) -> Response:
     """Lists a queue's keys, each with start, cursor, end and backlog."""
-    async with gateway.lists.place():
-        found = await gateway.admin.bindings(queue, _after(after), limit)
-        return await listing.answer("bindings", found.items, _binding, found.next)
+
+    async def look() -> Response:
+        async with gateway.lists.place(show(queue)):
+            found = await gateway.admin.bindings(queue, _after(after), limit)
+            return await listing.answer("bindings", found.items, _binding, found.next)
+
+    return await while_wanted(request, look())
 
 
 def _after(after: str) -> str:

@@ -13,9 +13,10 @@ import shoal
 from shoal_contract.arguments import PULL_MESSAGES
 from shoal_contract.errors import Malformed, OutOfRange, ShoalError, Unavailable, check_at_most
 from shoal_contract.limits import TIME_S_MAX, TIME_S_MIN
-from shoal_contract.names import encode_name
+from shoal_contract.names import encode_name, show
 from shoal_ops.http import events, limits, messages, models, names
 from shoal_ops.http.bounded_json import BoundedRoute
+from shoal_ops.http.callers import until_gone, while_wanted
 from shoal_ops.http.gateway import Gateway
 from shoal_ops.http.parameters import NO_IDEMPOTENCY_KEY, IdempotencyKey, KeyName, QueueName, TheGateway
 from shoal_runtime.http import problem
@@ -113,6 +114,7 @@ async def send(
 
 @router.get("/v1/queues/{queue}/messages", response_model=models.Messages, response_model_exclude_none=True)
 async def peek(
+    request: Request,
     gateway: TheGateway,
     queue: QueueName,
     messages_max: Annotated[
@@ -120,9 +122,12 @@ async def peek(
     ] = limits.PULL_MESSAGES_DEFAULT,
 ) -> Any:
     """Looks at the head of a queue without taking anything."""
-    async with gateway.peeks.place():
-        found = await gateway.broker.peek(queue, messages_max)
-        return _answer(found)
+
+    async def look() -> JSONResponse:
+        async with gateway.peeks.place(show(queue)):
+            return _answer(await gateway.broker.peek(queue, messages_max))
+
+    return await while_wanted(request, look())
 
 
 @router.post("/v1/queues/{queue}/pull", response_model=models.Messages, response_model_exclude_none=True)
@@ -131,7 +136,11 @@ async def pull(request: Request, gateway: TheGateway, queue: QueueName, wanted: 
     given again when the lease ends."""
     check_at_most("bytes of a pull's body", len(await request.body()), limits.PULL_BODY_BYTES_MAX)
     with gateway.pulls.call():
-        return await _pull(request, gateway, queue, wanted or models.Pull())
+        async with Tasks("pull") as tasks:
+            gone = tasks.start("gone", until_gone(request.receive))
+            pulling = tasks.start("pull", _pull(gateway, queue, wanted or models.Pull(), gone), awaited=True)
+            await asyncio.wait([pulling, gone], return_when=asyncio.FIRST_COMPLETED)
+            return pulling.result() if pulling.done() else _answer([])
 
 
 @router.post("/v1/queues/{queue}/acks", status_code=204, response_class=Response)
@@ -189,25 +198,22 @@ async def stream(
     return events.EventResponse(gateway.push, opened, gateway.metrics, ack == "auto")
 
 
-async def _pull(request: Request, gateway: Gateway, queue: bytes, wanted: models.Pull) -> JSONResponse:
+async def _pull(gateway: Gateway, queue: bytes, wanted: models.Pull, gone: asyncio.Task[None]) -> JSONResponse:
     """Answers a pull, with messages or once the time is over. A caller that leaves while it waits takes nothing."""
     loop = asyncio.get_running_loop()
     end = loop.time() + wanted.wait_s
     seen = -1
     gaps: list[shoal.Gap] = []
-    async with Tasks("pull") as tasks:
-        gone: asyncio.Task[None] | None = None
-        while True:
-            async with gateway.pulls.place() as bytes_max:
-                found = await _take(gateway, queue, wanted, end, bytes_max, gaps.append)
-                left_s = end - loop.time()
-                if found or gaps or left_s <= 0 or gateway.stopping:
-                    gateway.metrics.pulled.inc(len(found))
-                    return _answer(found, gaps)
-            gone = gone or tasks.start("gone", events.until_gone(request.receive))
-            seen = await gateway.arrivals.wait(queue, seen, left_s, gone)
-            if gone.done():
-                return _answer([])
+    while True:
+        async with gateway.pulls.place(show(queue)) as bytes_max:
+            found = await _take(gateway, queue, wanted, end, bytes_max, gaps.append)
+            left_s = end - loop.time()
+            if found or gaps or left_s <= 0 or gateway.stopping:
+                gateway.metrics.pulled.inc(len(found))
+                return _answer(found, gaps)
+        seen = await gateway.arrivals.wait(queue, seen, left_s, gone)
+        if gone.done():
+            return _answer([])
 
 
 async def _take(

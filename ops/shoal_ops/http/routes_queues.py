@@ -5,13 +5,14 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import APIRouter, Query, Response
+from fastapi import APIRouter, Query, Request, Response
 
 import shoal
 from shoal_contract.errors import Malformed, NoSuchQueue
 from shoal_contract.names import Name, encode_name, show
 from shoal_ops.http import messages, models, names
 from shoal_ops.http.bounded_json import BoundedRoute
+from shoal_ops.http.callers import while_wanted
 from shoal_ops.http.parameters import NO_IDEMPOTENCY_KEY, KeyName, QueueName, TheGateway
 
 router = APIRouter(tags=["queues"], route_class=BoundedRoute)
@@ -35,9 +36,9 @@ async def declare_queue(
 
 
 @router.get("/v1/queues/{queue}", response_model=models.Queue, response_model_exclude_none=True)
-async def describe_queue(gateway: TheGateway, queue: QueueName) -> models.Queue:
+async def describe_queue(request: Request, gateway: TheGateway, queue: QueueName) -> models.Queue:
     """Describes a queue over all its slices, with its exact backlog."""
-    found = await gateway.broker.describe(queue)
+    found = await while_wanted(request, gateway.broker.describe(queue))
     if not found.exists:
         raise NoSuchQueue(f"queue {show(queue)} does not exist; declare it first", subject=show(queue))
     return models.Queue(

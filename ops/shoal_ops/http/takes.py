@@ -2,27 +2,32 @@
 
 Answers of slices are in memory before any of them can be refused, so the number of requests is bounded. A place is
 given back when its answer is made, or after a time without one: a silent slice must not hold up pulls from the others.
+What they ask for, such as a queue, has turns, and no queue has all places: however many ask for one that takes long,
+those that ask for others wait for one place. Where too many wait, those give way that most others ask the same.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_ops.http import limits
+from shoal_runtime.places import Places, PlacesLimits
+
+WAITING = "requests for messages or lists that wait"
 
 
 class Takes:
-    """Gives out a bounded number of places. `len`: how many are taken. `has_room`: whether callers have read enough of
-    earlier answers for another."""
+    """Gives out a bounded number of places, at least two. `len`: how many are taken. `has_room`: whether callers have
+    read enough of earlier answers for another."""
 
     def __init__(self, places: int, waiting_max: int, has_room: Callable[[], bool]) -> None:
         self._has_room = has_room
-        self._places = asyncio.Semaphore(places)
+        self._places = Places(WAITING, PlacesLimits(places, places - 1, waiting_max, waiting_max - 1))
+        self._places_max = places
         self._waiting_max = waiting_max
-        self._waiting = 0
         self._taken = 0
         self._calls = 0
         """The number of calls within `call`."""
@@ -43,66 +48,50 @@ class Takes:
             self._calls -= 1
 
     @asynccontextmanager
-    async def place(self) -> AsyncIterator[int]:
-        """Waits for a place. Yields how many bytes of bodies to ask for: fewer where others wait too.
+    async def place(self, about: str) -> AsyncIterator[int]:
+        """Waits for a place. `about`: names what is asked for. Yields how many bytes of bodies to ask for: fewer where
+        others wait too.
 
         Raises ResourceExhausted where too many wait, or where the wait is too long.
         """
-        crowded = self._places.locked() or not self._has_room()
-        place = await self._place()
-        late = asyncio.get_running_loop().call_later(limits.TAKE_PATIENCE_S, place.leave)
-        try:
-            yield limits.PULL_BYTES_CROWDED if crowded else limits.PULL_BYTES_MAX
-        finally:
-            late.cancel()
-            place.leave()
-
-    async def _place(self) -> _Place:
-        if self._waiting >= self._waiting_max:
-            raise _too_many(self._waiting + 1, self._waiting_max)
-        self._waiting += 1
-        try:
-            async with asyncio.timeout(limits.DEADLINE_S):
-                await self._places.acquire()
-                place = _Place(self)
-                try:
+        crowded = self._taken == self._places_max or not self._has_room()
+        async with AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(limits.DEADLINE_S):
+                    leave = await stack.enter_async_context(self._places.place(about))
+                    leave = self._counted(leave)
+                    stack.callback(leave)
                     await self._until_room()
-                except BaseException:
-                    place.leave()
-                    raise
-        except TimeoutError:
-            raise ResourceExhausted(
-                f"no room for more messages in {limits.DEADLINE_S:g} s: answers to others are not read",
-                subject="unread answers",
-            ) from None
-        finally:
-            self._waiting -= 1
-        return place
+            except ResourceExhausted as error:
+                raise _too_many(error.value, error.limit) from None
+            except TimeoutError:
+                raise ResourceExhausted(
+                    f"no room for more messages in {limits.DEADLINE_S:g} s: answers to others are not read",
+                    subject="unread answers",
+                ) from None
+            late = asyncio.get_running_loop().call_later(limits.TAKE_PATIENCE_S, leave)
+            stack.callback(late.cancel)
+            yield limits.PULL_BYTES_CROWDED if crowded else limits.PULL_BYTES_MAX
+
+    def _counted(self, leave: Callable[[], None]) -> Callable[[], None]:
+        """Counts a place as taken. Returns what gives it back, once."""
+        self._taken += 1
+        left = False
+
+        def counted() -> None:
+            nonlocal left
+            if not left:
+                left = True
+                self._taken -= 1
+                leave()
+
+        return counted
 
     async def _until_room(self) -> None:
         """Waits until there is room for another answer. Readers that make no progress are cut off meanwhile."""
         while not self._has_room():  # noqa: ASYNC110 - connections do not signal
             await asyncio.sleep(limits.ROOM_LOOK_S)
 
-    def count(self, more: int) -> None:
-        self._taken += more
-        if more < 0:
-            self._places.release()
-
 
 def _too_many(value: int, limit: int) -> ResourceExhausted:
-    what = "requests for messages or lists that wait"
-    return ResourceExhausted(f"{what}: {value}; the limit is {limit}", subject=what, limit=limit, value=value)
-
-
-class _Place:
-    """Stands for a place that is taken; `leave` gives it back, once."""
-
-    def __init__(self, takes: Takes) -> None:
-        self._takes: Takes | None = takes
-        takes.count(1)
-
-    def leave(self) -> None:
-        takes, self._takes = self._takes, None
-        if takes is not None:
-            takes.count(-1)
+    return ResourceExhausted(f"{WAITING}: {value}; the limit is {limit}", subject=WAITING, limit=limit, value=value)

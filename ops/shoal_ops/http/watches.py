@@ -16,7 +16,8 @@ from starlette.types import Receive, Scope, Send
 import shoal
 from shoal_contract.errors import ShoalError, exhausted
 from shoal_ops.http import limits, names
-from shoal_ops.http.events import MEDIA_TYPE, problem_event, until_gone
+from shoal_ops.http.callers import until_gone
+from shoal_ops.http.events import MEDIA_TYPE, problem_event
 from shoal_ops.http.metrics import Metrics
 from shoal_runtime.tasks import Tasks
 

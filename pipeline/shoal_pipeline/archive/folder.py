@@ -17,7 +17,7 @@ from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
-from shoal_contract.data_folder import JOURNAL_FOLDER, STORE_FOLDER
+from shoal_contract.data_folder import node_in
 from shoal_contract.errors import BadCall, Malformed
 from shoal_contract.journal_record import HEADER, STX
 from shoal_pipeline.limits import HEADS_AT_ONCE_MAX
@@ -71,13 +71,13 @@ def list_spans(root: Path) -> list[Span]:
 
 def _check_kind(root: Path) -> None:
     """Raises BadCall for the folders of nodes, whose journals would look like an archive, and for a part of one."""
-    for folder in (root, *sorted(root.glob("*/"))):
-        if (folder / JOURNAL_FOLDER).is_dir() and (folder / STORE_FOLDER).is_dir():
-            raise BadCall(
-                f"{root} is no archive: {folder} is a slice node's data folder, whose journal has only the last"
-                " changes. Name the folder that the nodes archive to (--archive)",
-                subject=str(root),
-            )
+    folder = node_in(root)
+    if folder is not None:
+        raise BadCall(
+            f"{root} is no archive: {folder} is a slice node's data folder, whose journal has only the last"
+            " changes. Name the folder that the nodes archive to (--archive)",
+            subject=str(root),
+        )
     whole, *parts = (next(root.glob(f"{way}*{SUFFIX}"), None) for way in ("*/*/", "*/", ""))
     if whole is None and any(parts):
         raise BadCall(f"{root} is a part of an archive: name the folder above the slices' folders", subject=str(root))

@@ -20,23 +20,23 @@ async def test_so_many_at_a_time_and_smaller_where_others_wait() -> None:
     most = 0
     asked: list[int] = []
 
-    async def take() -> None:
+    async def take(about: str) -> None:
         nonlocal most
-        async with takes.place() as bytes_max:
+        async with takes.place(about) as bytes_max:
             asked.append(bytes_max)
             most = max(most, len(takes))
             await asyncio.sleep(0.001)
 
-    await asyncio.gather(*(take() for _ in range(20)))
+    await asyncio.gather(*(take(f"q{number % 2}") for number in range(20)))
     assert most == 2
     assert asked == [limits.PULL_BYTES_MAX] * 2 + [limits.PULL_BYTES_CROWDED] * 18
     assert len(takes) == 0
 
 
 async def test_calls_that_wait_between_their_places_count_too() -> None:
-    takes = Takes(1, 2, roomy)
+    takes = Takes(2, 2, roomy)
     with takes.call(), takes.call():
-        async with takes.place():
+        async with takes.place("q"):
             pass
         with pytest.raises(ResourceExhausted, match="that wait: 3; the limit is 2"), takes.call():
             pass
@@ -46,16 +46,16 @@ async def test_calls_that_wait_between_their_places_count_too() -> None:
 
 async def test_what_waits_for_a_silent_slice_makes_place(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "TAKE_PATIENCE_S", 0.05)
-    takes = Takes(1, 100, roomy)
+    takes = Takes(2, 100, roomy)
     answer = asyncio.Event()
 
     async def silent() -> None:
-        async with takes.place():
+        async with takes.place("q"):
             await answer.wait()
 
     waiting = asyncio.ensure_future(silent())
     await asyncio.sleep(0)
-    async with asyncio.timeout(30), takes.place():
+    async with asyncio.timeout(30), takes.place("q"):
         assert not waiting.done()
         answer.set()
         await waiting
@@ -64,13 +64,13 @@ async def test_what_waits_for_a_silent_slice_makes_place(monkeypatch: pytest.Mon
 
 
 async def test_a_caller_that_leaves_while_waiting_takes_no_place() -> None:
-    takes = Takes(1, 100, roomy)
+    takes = Takes(2, 100, roomy)
 
     async def take() -> None:
-        async with takes.place():
+        async with takes.place("q"):
             pass
 
-    async with takes.place():
+    async with takes.place("q"):
         waiting = asyncio.ensure_future(take())
         await asyncio.sleep(0)
         waiting.cancel()
@@ -91,25 +91,42 @@ async def test_unread_answers_hold_up_new_ones_until_they_are_read_or_for_good(
         looks += 1
         return looks > 3
 
-    async with Takes(1, 100, has_room).place() as bytes_max:
+    async with Takes(2, 100, has_room).place("q") as bytes_max:
         assert (looks, bytes_max) == (4, limits.PULL_BYTES_CROWDED)
-    full = Takes(1, 100, lambda: False)
+    full = Takes(2, 100, lambda: False)
     with pytest.raises(ResourceExhausted, match="no room for more"):
-        async with full.place():
+        async with full.place("q"):
             pass
     assert len(full) == 0, "its place went back"
 
 
 async def test_not_too_many_wait() -> None:
-    takes = Takes(1, 2, roomy)
+    takes = Takes(2, 2, roomy)
 
-    async def take() -> None:
-        async with takes.place():
+    async def take(about: str) -> None:
+        async with takes.place(about):
             pass
 
-    async with takes.place():
-        waiting = [asyncio.ensure_future(take()) for _ in range(2)]
+    async with takes.place("a"), takes.place("b"):
+        waiting = [asyncio.ensure_future(take(about)) for about in "ab"]
         await asyncio.sleep(0)
-        with pytest.raises(ResourceExhausted, match="3; the limit is 2"):
-            await take()
+        for about in "ac":
+            with pytest.raises(ResourceExhausted, match=r"; the limit is [12]"):
+                await take(about)
     await asyncio.gather(*waiting)
+
+
+async def test_those_who_ask_for_another_queue_wait_for_one_place() -> None:
+    """60 callers that peeked at one queue, which took long, had all places, and all others were refused."""
+    takes, order = Takes(2, 50, roomy), list[str]()
+
+    async def take(about: str) -> None:
+        async with takes.place(about):
+            order.append(about)
+            await asyncio.sleep(0)
+
+    outcomes = await asyncio.gather(*(take("large") for _ in range(60)), take("small"), return_exceptions=True)
+    assert order.index("small") <= 2, "with another place, or behind the first"
+    refused = [one for one in outcomes if one is not None]
+    assert outcomes[-1] is None and refused and all(isinstance(one, ResourceExhausted) for one in refused)
+    assert len(takes) == 0

@@ -1,0 +1,178 @@
+"""Asks slices to look: at queues and keys, and at the heads of queues. Nothing but other looks ever waits for a look.
+
+A look is a unary call. When nothing waits for it any more, it ends at its slice, too; a frame of a session cannot be
+taken back. What is asked while the same look is under way is asked once more when that is over, for all who asked
+meanwhile: an answer takes into account all that happened before the question.
+
+Looks that are answered soon and those that take long go over connections of their own, a bounded number at a time over
+each. A look without an answer after LOOK_QUICK_S begins again among the slow ones, and is taken for one of them from
+then on. So looks at large queues hold up each other, and no more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Final, Generic
+
+from shoal.core.refusals import connection_closed, connection_cut, deadline_exceeded, unreadable
+from shoal.core.slow_looks import SlowLooks
+from shoal.limits import LONG_QUESTION_BINDINGS, LOOK_QUICK_S, LOOKS_AT_ONCE_MAX
+from shoal.slice_calls import SliceCalls
+from shoal.transport.base import Method, Request, Response
+from shoal.transport.methods import DESCRIBE, PULL
+from shoal_contract.errors import Fenced, MapOrLeaderChanged, Unavailable
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_runtime.tasks import Tasks
+
+QUICK: Final = "looks"
+SLOW: Final = "slow looks"
+"""Name the connections of looks."""
+
+
+_Asked = tuple[str, str, bytes]
+"""What a look is about: a slice, a method, and the request."""
+
+
+class _Look(Generic[Request, Response]):
+    """Keeps one look. `deadline`: the last of its callers'. `waiting`: how many callers wait for it."""
+
+    __slots__ = ("asked", "deadline", "method", "queues", "request", "slice_name", "task", "waiting")
+
+    def __init__(self, slice_name: str, method: Method[Request, Response], request: Request, asked: _Asked) -> None:
+        self.slice_name = slice_name
+        self.method = method
+        self.request = request
+        self.asked = asked
+        self.queues = _queues_in(request)
+        self.deadline = 0.0
+        self.waiting = 0
+        self.task: asyncio.Task[Response] | None = None
+
+
+class Looks:
+    """Looks for one connection. `deadline`: event loop time. Each call raises what the slice refuses it with, and
+    DeadlineExceeded."""
+
+    def __init__(self, calls: SliceCalls, tasks: Tasks) -> None:
+        self._calls = calls
+        self._tasks = tasks
+        self._next: dict[_Asked, _Look[Any, Any]] = {}
+        """Looks that have not begun, which callers who ask the same join: at most as many as callers."""
+        self._now: dict[_Asked, _Look[Any, Any]] = {}
+        """Looks that are under way, or wait for a place among the slow ones."""
+        self._places: dict[tuple[str, str], asyncio.Semaphore] = {}
+        """Slice and connection -> its places: twice as many as the map ever had slices."""
+        self._slow = SlowLooks()
+
+    async def describe(self, slice_name: str, question: wire.Describe, deadline: float) -> wire.Description:
+        """Describes queues and keys."""
+        answer = await self._look(slice_name, DESCRIBE, wire.DescribeRequest(describe=question), deadline)
+        found = answer.description
+        for what, told, asked in (("queues", found.queues, question.queues), ("keys", found.keys, question.keys)):
+            if len(told) != len(asked):
+                raise unreadable(slice_name, f"it describes {len(told)} {what} of {len(asked)}")
+        return found
+
+    async def peek(self, slice_name: str, pull: wire.Pull, deadline: float) -> wire.PullResponse:
+        """Looks at messages."""
+        return await self._look(slice_name, PULL, wire.PullRequest(pull=pull), deadline)
+
+    async def flush(self) -> None:
+        """Waits until all looks are over."""
+        while looks := [*self._now.values(), *self._next.values()]:
+            await asyncio.wait([look.task for look in looks if look.task is not None])
+
+    async def _look(
+        self, slice_name: str, method: Method[Request, Response], request: Request, deadline: float
+    ) -> Response:
+        """Waits for the next look of this kind, and begins it unless others wait for it."""
+        self._calls.check_open()
+        if self._tasks.closed:
+            raise connection_closed()
+        asked = (slice_name, method.path, request.SerializeToString())
+        look: _Look[Request, Response] | None = self._next.get(asked)
+        if look is None:
+            look = self._next[asked] = _Look(slice_name, method, request, asked)
+        look.waiting += 1
+        look.deadline = max(look.deadline, deadline)
+        task = look.task = look.task or self._tasks.start(f"look at {slice_name}", self._do(look), awaited=True)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await asyncio.wait([task])
+        except TimeoutError:
+            raise deadline_exceeded(f"question to slice {slice_name}") from None
+        finally:
+            look.waiting -= 1
+            if not look.waiting:
+                task.cancel()
+                _remove(self._next, look)
+        if task.cancelled():
+            raise connection_cut()
+        if (error := task.exception()) is not None:
+            raise error.with_traceback(None)
+        return task.result()
+
+    async def _do(self, look: _Look[Request, Response]) -> Response:
+        """Looks once what asked the same before is over; first among the quick ones, unless it is known to be slow."""
+        try:
+            while (before := self._now.get(look.asked)) is not None and before.task is not None:
+                await asyncio.wait([before.task])
+            if not self._slow.any_is_slow(look.method.path, look.queues):
+                async with self._place(look, QUICK):
+                    answer = await self._quick(look)
+                if answer is not None:
+                    self._note(look, answer, False)
+                    return answer
+                if len(look.queues) == 1:  # Of several it is not known which takes long.
+                    self._slow.note(look.method.path, look.queues[0], True)
+            async with self._place(look, SLOW):
+                began_s = asyncio.get_running_loop().time()
+                answer = await self._ask(look, SLOW)
+            took_s = asyncio.get_running_loop().time() - began_s
+            self._note(look, answer, len(look.queues) == 1 and took_s >= LOOK_QUICK_S)
+            return answer
+        finally:
+            _remove(self._next, look)
+            _remove(self._now, look)
+
+    async def _quick(self, look: _Look[Request, Response]) -> Response | None:
+        """Returns the answer; None if it does not come soon."""
+        try:
+            async with asyncio.timeout(LOOK_QUICK_S):
+                return await self._ask(look, QUICK)
+        except TimeoutError:
+            return None
+
+    async def _ask(self, look: _Look[Request, Response], apart: str) -> Response:
+        """Asks the slice. From now on nothing joins this look."""
+        _remove(self._next, look)
+        self._now[look.asked] = look
+        name = look.slice_name
+        try:
+            return await self._calls.ask_slice(lambda: name, look.method, look.request, look.deadline, apart=apart)
+        except (MapOrLeaderChanged, Unavailable, Fenced) as error:
+            if self._calls.closed:
+                raise
+            raise deadline_exceeded(f"question to slice {name} ({error.message})") from None
+
+    def _place(self, look: _Look[Any, Any], apart: str) -> asyncio.Semaphore:
+        return self._places.setdefault((look.slice_name, apart), asyncio.Semaphore(LOOKS_AT_ONCE_MAX))
+
+    def _note(self, look: _Look[Any, Any], answer: object, took_long: bool) -> None:
+        """Remembers which of the queues are slow to look at."""
+        counts = [0] * len(look.queues)
+        if isinstance(answer, wire.DescribeResponse):
+            counts = [queue.binding_count for queue in answer.description.queues]
+        for queue, count in zip(look.queues, counts, strict=False):
+            self._slow.note(look.method.path, queue, took_long or count > LONG_QUESTION_BINDINGS)
+
+
+def _remove(looks: dict[_Asked, _Look[Any, Any]], look: _Look[Any, Any]) -> None:
+    if looks.get(look.asked) is look:
+        del looks[look.asked]
+
+
+def _queues_in(request: object) -> list[bytes]:
+    if isinstance(request, wire.DescribeRequest):
+        return list(request.describe.queues)
+    return [request.pull.queue] if isinstance(request, wire.PullRequest) else []

@@ -1,0 +1,166 @@
+"""Looks, describes and peeks, hold up nothing but other slow looks, and end at their slice when their callers leave."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
+
+import pytest
+
+import shoal
+from shoal import looks
+from shoal.core.slow_looks import SlowLooks
+from shoal.limits import FRAMES_IN_FLIGHT_MAX, LONG_QUESTION_BINDINGS, LOOKS_AT_ONCE_MAX
+from shoal.testing import FakeCluster as MemoryCluster
+from shoal.testing import FakeSlice
+from shoal_runtime.tasks import Tasks
+from tests.client.calls import bound, until
+from tests.client.fake_cluster import FakeCluster
+
+MANY = 3 * FRAMES_IN_FLIGHT_MAX
+
+
+@pytest.fixture
+async def many() -> AsyncIterator[Tasks]:
+    """Callers that wait; they leave at the end."""
+    async with Tasks("callers") as tasks:
+        yield tasks
+
+
+def waiting(tasks: Tasks, *calls: Coroutine[Any, Any, object]) -> list[asyncio.Task[object]]:
+    return [tasks.start("call", call, awaited=True) for call in calls]
+
+
+def looked_at(slice_: FakeSlice) -> list[str]:
+    """The queues of the describes and peeks that came, in order."""
+    frames = [frame for frame in slice_.frames if frame.HasField("describe") or frame.HasField("pull")]
+    return [(frame.pull.queue or frame.describe.queues[0]).decode() for frame in frames]
+
+
+async def test_looks_whose_callers_have_left_hold_up_nothing(
+    cluster: FakeCluster, fake_broker: shoal.Broker, many: Tasks
+) -> None:
+    """They stayed in the window of frames of their session, and the slice did them to their end."""
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    slice_.ignored = {"describe", "pull"}
+    for wave in range(2):
+        before = len(looked_at(slice_))
+        callers = [*(fake_broker.describe(f"q{wave}{number}") for number in range(MANY)), fake_broker.peek(queue, 1)]
+        left = waiting(many, *callers)
+        await until(lambda before=before: len(looked_at(slice_)) >= before + LOOKS_AT_ONCE_MAX)  # type: ignore[misc]
+        for caller in left:
+            caller.cancel()
+    assert (await fake_broker.publish(key, b"x")).queues == 1
+    await until(lambda: slice_.looks.under_way == 0)
+    slice_.ignored = set()
+    assert (await fake_broker.describe(queue)).messages == 1
+    assert [one.body for one in await fake_broker.pull(queue, 1)] == [b"x"]
+
+
+async def test_callers_that_wait_for_slow_looks_hold_up_each_other_alone(
+    many: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(looks, "LOOK_QUICK_S", 0.05)
+    cluster = MemoryCluster(["s01"])
+    async with cluster.connect(deadline_s=30) as broker:
+        slow = [f"slow{number}" for number in range(MANY)]
+        leases, slice_ = shoal.Leases(broker), cluster.slices["s01"]
+        await broker.declare([*slow, "small"])
+        await broker.bind("small", "k")
+        slice_.looks.slow_queues = {queue.encode() for queue in slow}
+        calls = [call for queue in slow for call in (broker.describe(queue), broker.peek(queue, 1))]
+        waiting(many, *calls, *(leases.pull(queue, 1, lease_ms=1000) for queue in slow))
+        await until(lambda: slice_.looks.under_way >= LOOKS_AT_ONCE_MAX)
+        await broker.publish("k", b"x")
+        assert (await broker.describe("small")).messages == 1
+        assert [one.body for one in await broker.peek("small", 1)] == [b"x"]
+        assert [one.body for one in await leases.pull("small", 1, lease_ms=1000)] == [b"x"]
+        assert slice_.looks.under_way <= 2 * LOOKS_AT_ONCE_MAX
+
+
+async def test_those_who_ask_the_same_share_the_look_that_begins_next(many: Tasks) -> None:
+    cluster = MemoryCluster(["s01"])
+    async with cluster.connect(deadline_s=30) as broker:
+        slice_ = cluster.slices["s01"]
+        await broker.declare("q")
+        await broker.bind("q", "k")
+        slice_.answering.clear()
+        (first,) = waiting(many, broker.describe("q"))
+        await until(lambda: slice_.looks.under_way == 1)
+        others = waiting(many, *(broker.describe("q") for _ in range(9)))
+        waiting(many, broker.publish("k", b"x"))
+        await until(lambda: slice_.state.keys[b"k"].head > 1)
+        others[0].cancel()
+        slice_.answering.set()
+        await asyncio.wait([first, *others])
+        assert looked_at(slice_) == ["q", "q"]
+        assert [one.result().messages for one in others[1:]] == [1] * 8, "they asked after the publish"  # type: ignore[attr-defined]
+
+
+async def test_a_look_goes_where_the_last_one_at_its_queue_belonged(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = MemoryCluster(["s01"])
+    async with cluster.connect(deadline_s=30) as broker:
+        slice_, transport, apart = cluster.slices["s01"], broker.connection._transport, list[str]()
+        call = transport.call
+
+        async def noted(address: str, method: Any, request: Any, timeout_s: float, over: str = "") -> Any:
+            apart.append(over)
+            return await call(address, method, request, timeout_s, over)
+
+        transport.call = noted  # type: ignore[assignment, method-assign]
+        await broker.declare(["large", "long"])
+        await broker.bind("large", [f"k{number}" for number in range(LONG_QUESTION_BINDINGS + 1)])
+        await broker.describe("large")
+        await broker.describe("large")
+        assert apart == [looks.QUICK, looks.SLOW], "it has many bindings"
+        await broker.unbind("large", "k1")
+        await broker.describe("large")
+        await broker.describe("large")
+        assert apart[2:] == [looks.SLOW, looks.QUICK], "no more"
+        monkeypatch.setattr(looks, "LOOK_QUICK_S", 0.01)
+        slice_.looks.slow_queues = {b"long"}
+        with pytest.raises(shoal.DeadlineExceeded, match="s01"):
+            await broker.describe("long", deadline_s=0.1)
+        slice_.looks.slow_queues = set()
+        del apart[:]
+        monkeypatch.setattr(looks, "LOOK_QUICK_S", 10)
+        await broker.describe("long")
+        await broker.describe("long")
+        assert apart == [looks.SLOW, looks.QUICK], "it was slow, and is not"
+
+
+async def test_looks_end_with_their_connection(many: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.broker.CLOSE_S", 0.1)
+    cluster = MemoryCluster(["s01"])
+    async with cluster.connect() as broker:
+        cluster.slices["s01"].answering.clear()
+        looking = waiting(many, broker.describe("q"), broker.describe("q"), broker.peek("q", 1))
+        await until(lambda: cluster.slices["s01"].looks.under_way == 2)
+    await asyncio.wait(looking)
+    assert all(isinstance(one.exception(), shoal.Unavailable) for one in looking)
+    with pytest.raises(shoal.Unavailable, match="closed"):
+        await broker.describe("q")
+
+
+async def test_nothing_is_kept_of_looks_that_are_over() -> None:
+    cluster = MemoryCluster(["s01"])
+    async with cluster.connect() as broker:
+        await broker.declare("q")
+        for number in range(5):
+            await broker.describe(f"q{number}")
+            await broker.describe_key(f"k{number}")
+        kept = broker.connection.routing.looks
+        assert not kept._next and not kept._now and len(kept._places) == 1
+
+
+def test_what_is_remembered_of_slow_looks_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.core.slow_looks.SLOW_LOOKS_MAX", 2)
+    slow = SlowLooks()
+    for queue in b"abc":
+        slow.note("peek", bytes([queue]), is_slow=True)
+    assert len(slow) == 2 and not slow.any_is_slow("peek", [b"a"]) and slow.any_is_slow("peek", [b"a", b"c"])
+    assert not slow.any_is_slow("describe", [b"c"])
+    slow.note("peek", b"c", is_slow=False)
+    assert len(slow) == 1 and not slow.any_is_slow("peek", [b"c"])
