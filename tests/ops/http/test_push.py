@@ -10,6 +10,7 @@ import shoal
 from shoal_ops.http import limits
 from shoal_ops.http.push import Push, Stream, size_of
 from shoal_runtime.tasks import Tasks
+from tests.client.calls import fresh
 from tests.ops.http.conftest import WAIT_S, Running
 
 BODY = b"x" * 20_000
@@ -157,7 +158,7 @@ async def test_messages_of_several_keys_with_one_offset_wait_side_by_side(
         came.append(message)
 
     monkeypatch.setattr(Stream, "put", noted)
-    rooms = [f"room-{number}" for number in range(8)]
+    rooms = sorted(fresh("one-offset") for _ in range(8))
     async with shoal.connect(running.at) as broker, Tasks("test") as tasks:
         push = Push(broker, tasks)
         await broker.declare("one-offset")
