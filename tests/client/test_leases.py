@@ -51,7 +51,7 @@ async def test_what_is_leased_is_acked_by_anyone(connect: Callable[[], shoal.Bro
         await others.ack(queue, [shoal.Done(key, 1, 3) for key in keys])
 
 
-async def gap_of_what_is_gone(broker: shoal.Broker, queue: str, key: str) -> None:
+async def gap_of_what_is_gone(broker: shoal.Broker, queue: str, key: str, offset: int) -> None:
     """The queue has nothing to get any more, and hears of it."""
     heard: list[shoal.Gap] = []
     leases = shoal.Leases(broker)
@@ -59,7 +59,7 @@ async def gap_of_what_is_gone(broker: shoal.Broker, queue: str, key: str) -> Non
         while (await leases.backlogs([queue]))[0].messages:
             pass
         assert await leases.pull(queue, 10, lease_ms=LEASE_MS, on_gap=heard.append) == []
-    assert [(gap.key, gap.first, gap.end, gap.why) for gap in heard] == [(key, 1, 2, "expired")]
+    assert [(gap.key, gap.first, gap.end, gap.why) for gap in heard] == [(key, offset, offset + 1, "expired")]
 
 
 async def test_gaps_are_told_where_all_messages_are_gone(broker: shoal.Broker, request: pytest.FixtureRequest) -> None:
@@ -68,8 +68,8 @@ async def test_gaps_are_told_where_all_messages_are_gone(broker: shoal.Broker, r
     queue, key = fresh("queue"), fresh("key")
     await broker.declare(queue)
     await broker.bind(queue, key)
-    await broker.publish(key, b"x", ttl=0.001)
-    await gap_of_what_is_gone(broker, queue, key)
+    receipt = await broker.publish(key, b"x", ttl=0.001)
+    await gap_of_what_is_gone(broker, queue, key, receipt.offset)
 
 
 async def test_a_fake_tells_gaps_where_all_messages_are_gone() -> None:
@@ -80,7 +80,7 @@ async def test_a_fake_tells_gaps_where_all_messages_are_gone() -> None:
         await broker.publish("k", b"1", ttl=5)
         for one in cluster.slices.values():
             one.state.expire()
-        await gap_of_what_is_gone(broker, "q", "k")
+        await gap_of_what_is_gone(broker, "q", "k", 1)
 
 
 async def test_a_lease_that_is_over_gives_its_messages_again(broker: shoal.Broker) -> None:

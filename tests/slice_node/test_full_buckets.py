@@ -78,8 +78,8 @@ def refused(outcome: wire.StepOutcome) -> ResourceExhausted:
     (refusal,) = outcome.refusals
     error = from_wire(refusal.error)
     assert isinstance(error, ResourceExhausted)
-    assert error.message.startswith(f"queue q has {MAX} bindings in the row where that of key k1-")
-    assert (error.subject, error.limit, error.value) == ("bindings in a row of a queue", MAX, MAX + 1)
+    assert error.message.startswith("queue q has ") and "bindings in the row where that of key k1-" in error.message
+    assert (error.subject, error.limit) == ("bindings in a row of a queue", MAX) and error.value > MAX
     return error
 
 
@@ -145,7 +145,7 @@ def test_a_transaction_is_done_whole_or_not_at_all() -> None:
         core = CoreDriver()
         bound, more = full(core)
         with pytest.raises(
-            ResourceExhausted, match=r"as may be.*\(step 2 \(binds\), request 0 of a transaction: nothing"
+            ResourceExhausted, match=r"may have 6: .*\(step 2 \(binds\), request 0 of a transaction: nothing"
         ):
             core.change(declare("r"), publish(bound[0], b"x"), bind("q", *more[:2]), atomic=True)
         assert core.state.load_queue(b"r") is None
@@ -161,16 +161,27 @@ def test_a_transaction_is_done_whole_or_not_at_all() -> None:
         core.check()
 
 
-def test_one_request_may_exceed_a_row_by_its_keys_and_nothing_else_makes_it_grow() -> None:
-    with patched(SMALL):
+@pytest.mark.parametrize("per_step", [1, 3, 100])
+@pytest.mark.parametrize("imported", [False, True])
+def test_the_keys_of_one_request_count_together(per_step: int, imported: bool) -> None:
+    """A request of 977 keys made a row of 2,000: each ack of it took 0.4 ms, a frame of 900 stopped all others."""
+    with patched(SMALL | {"APPLIED_PER_STEP": per_step, "IMPORTED_PER_STEP": per_step}):
         core = CoreDriver()
         keys = made(core, 2 * MAX + 4)
-        core.change(declare("q"), *(bind("q", key) for key in keys[: MAX - 1]))
-        assert not core.change(bind("q", *keys[MAX - 1 : 2 * MAX])).steps[0].refusals
-        assert largest(core) == 2 * MAX
-        refused(core.change(bind("q", keys[2 * MAX])).steps[0])
-        core.change(*(publish(key, b"x") for key in keys[: 2 * MAX]))
-        core.change(*(acks(("q", key, 1, 2)) for key in keys[: 2 * MAX : 2]))
+        core.change(declare("q", "r"), *(bind("q", key) for key in keys[: MAX - 2]))
+
+        def asked(*some: str, queue: str = "q") -> wire.StepOutcome:
+            step = imports({queue.encode(): [key.encode() for key in some]}) if imported else bind(queue, *some)
+            return core.change(step).steps[0]
+
+        refused(asked(*keys[: MAX + 1]))
+        assert not asked(*keys[:MAX]).refusals, "what is bound counts once"
+        assert largest(core) == MAX
+        assert asked(*keys[: MAX + 1], queue="r").refusals, "also where the queue has few bindings before"
+        many = [f"new{number}" for number in range(20 * MAX)]
+        assert not asked(*many, queue="r").refusals, "they will lie in many rows"
+        core.change(*(publish(key, b"x") for key in keys[:MAX]))
+        core.change(*(acks(("q", key, 1, 2)) for key in keys[:MAX:2]))
         core.check()
 
 
@@ -292,7 +303,7 @@ def test_rows_of_others_stay_far_below_the_limit(kind: str) -> None:
     for part in range(1, 13):
         bindings = limits.BINDINGS_PER_QUEUE_MAX * part // 12
         rows = -(-bindings // limits.BUCKET_ENTRIES_MEAN)
-        assert max(_rows(checksums[:bindings], rows).values()) * 6 < limits.BUCKET_ENTRIES_MAX
+        assert max(_rows(checksums[:bindings], rows).values()) * 4 <= limits.BUCKET_ENTRIES_MAX
 
 
 def test_numbers_that_are_tried_for_a_new_key_cannot_all_come_to_full_rows() -> None:

@@ -16,13 +16,13 @@ BUCKET_ENTRIES_MEAN: Final = 48
 BUCKET_ENTRIES_LOW: Final = 16
 """If the mean number of bindings per row is below this, a queue gives up its last row."""
 
-BUCKET_ENTRIES_MAX: Final = 1_024
-"""A row with so many bindings takes no more; one request may exceed it by its keys. Ids of keys are spread over rows by
+BUCKET_ENTRIES_MAX: Final = 512
+"""A row of a queue takes so many bindings. Ids of keys are spread over rows by
 a checksum which everyone can compute, so who makes millions of keys can choose those of one row. Without that rows have
-up to some 130, in a queue of any size. A row of 1,024 takes up to 1 ms to read and write."""
+up to some 130, in a queue of any size. A row of 512 takes 0.1 ms to read and write."""
 
-KEY_NUMBERS_TRIED_MAX: Final = 256
-"""Numbers that are tried for a new key until one has room in its queue's row. So many lie in over 100 rows, and fewer
+KEY_NUMBERS_TRIED_MAX: Final = 512
+"""Numbers that are tried for a new key until one has room in its queue's row. So many lie in over 200 rows, and fewer
 have so many bindings as they may, even where a queue has BINDINGS_PER_QUEUE_MAX."""
 
 BUCKET_LAYOUT_ENTRIES_MAX: Final = 128
@@ -786,12 +786,11 @@ node 24 KB first, and a message of 100 bytes until 2,000 connections hold one th
 hold messages of all sizes."""
 
 FREED_REFUSED_MAX: Final = 4
-"""Connections that found no room out of turn, and are looked at as one lets go of something: what the first of them
-waits for may be too large, or gone."""
+"""Looks at connections that found no room out of turn, as one lets go of something: what the first of them waits for
+may be too large, or gone."""
 
 FREED_REFUSED_PER_S: Final = 256
-"""Connections that found no room out of turn, and are looked at in a second in which nobody lets go of anything: 9
-ms."""
+"""Looks in a second at those that had found no room before one let go of something: 9 ms."""
 
 FREED_STREAMS_MAX: Final = 8
 """Keys of a queue that are looked at in one turn for what may come out of turn: that of one may be too large, and small
@@ -910,7 +909,7 @@ MEMORY_BYTES_MIN: Final = 320 << 20
 """The least budget of a node's process: every share then fits its largest single piece."""
 
 assert BUCKET_ENTRIES_MAX + FRAME_OPERATIONS_MAX + 1 < 1 << 16  # The row counts them in an u16.
-assert BUCKET_ENTRIES_MAX >= 16 * BUCKET_ENTRIES_MEAN
+assert BUCKET_ENTRIES_MAX >= 10 * BUCKET_ENTRIES_MEAN
 assert ANSWERS_KEPT_MAX * 8 < 4096 + 1
 assert DONE_RANGES_MAX >= CHUNK_MESSAGES_MAX
 assert LEFT_WALKED_PER_TURN <= LEFT_PER_RECORD_MAX

@@ -8,9 +8,10 @@ from __future__ import annotations
 from shoal_contract.errors import OutOfRange, ResourceExhausted
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.limits import AWAY_RANGES_MAX, BUCKET_ENTRIES_MAX
+from shoal_slice_node.core.limits import AWAY_RANGES_MAX, BUCKET_ENTRIES_MAX, BUCKET_ENTRIES_MEAN
 from shoal_slice_node.core.rows.detail_row import count_done, detail_key
 from shoal_slice_node.core.rows.key_row import ID, NAME, decode_key
+from shoal_slice_node.core.rows.queue_row import bucket_number
 
 
 def is_bound(state: State, queue: Queue, full_name: bytes) -> bool:
@@ -18,22 +19,56 @@ def is_bound(state: State, queue: Queue, full_name: bytes) -> bool:
     return row is not None and row[ID] in queue.bucket(row[ID]).starts
 
 
-def check_room_in_buckets(state: State, queue: Queue, full_names: list[bytes]) -> None:
-    """Checks that no binding comes to a bucket which has as many as it may. A key that is bound already stays as it is;
-    one that does not exist gets an id for which there is room (State.create_key). Raises ResourceExhausted."""
-    if queue.bindings < BUCKET_ENTRIES_MAX:
-        return
-    for full_name in full_names:
-        row = state.tables.key.get(full_name)
-        if row is None or not queue.is_full(row[ID]) or row[ID] in queue.bucket(row[ID]).starts:
-            continue
+class RoomInBuckets:
+    """Checks that no bucket gets more bindings than it may have, for one request of `count` keys, piece by piece.
+
+    A key that is bound already stays as it is; one that does not exist gets an id for which there is room
+    (State.create_key). Keys are counted as they will lie, once the queue has more buckets; where many of a request are
+    bound already, these will be fewer, and a bucket may get up to twice as many.
+    """
+
+    def __init__(self, state: State, queue: Queue, count: int) -> None:
+        self._state = state
+        self._queue = queue
+        buckets = queue.extra_buckets + 1
+        if queue.bindings < BUCKET_ENTRIES_MAX:
+            buckets = max(buckets, -(-(queue.bindings + count) // BUCKET_ENTRIES_MEAN))
+        self._buckets = 0 if queue.bindings + count <= BUCKET_ENTRIES_MAX else buckets
+        """How many there will be; 0: they have room."""
+        self._new: dict[int, set[bytes]] = {}
+        """Maps a bucket to the keys of the request that come to it."""
+
+    @property
+    def is_sure(self) -> bool:
+        """Returns whether there is room, whatever the keys."""
+        return not self._buckets
+
+    def check(self, full_names: list[bytes]) -> None:
+        """Checks some of the keys. Raises ResourceExhausted."""
+        if self.is_sure:
+            return
+        for full_name in full_names:
+            row = self._state.tables.key.get(full_name)
+            if row is not None:
+                self._check(full_name, row[ID])
+
+    def _check(self, full_name: bytes, key_id: bytes) -> None:
+        queue, state = self._queue, self._state
+        new = self._new.setdefault(bucket_number(key_id, self._buckets), set())
+        new.add(key_id)
+        if queue.entries_beside(key_id) + len(new) <= BUCKET_ENTRIES_MAX:
+            return
+        starts = queue.bucket(key_id).starts
+        new.difference_update([one for one in new if one in starts])
+        if not new or len(starts) + len(new) <= BUCKET_ENTRIES_MAX:
+            return
         name, key = state.refusals.shown(queue.name), state.refusals.shown(full_name[NAME])
         raise ResourceExhausted(
-            f"queue {name} has {BUCKET_ENTRIES_MAX} bindings in the row where that of key {key} would be, as many as"
-            " may be: unbind some of its keys, or bind another queue to this one",
+            f"queue {name} has {len(starts)} bindings in the row where that of key {key} would be, and may have"
+            f" {BUCKET_ENTRIES_MAX}: unbind some of its keys, or bind another queue to this one",
             subject="bindings in a row of a queue",
             limit=BUCKET_ENTRIES_MAX,
-            value=BUCKET_ENTRIES_MAX + 1,
+            value=len(starts) + len(new),
         )
 
 

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 from shoal_contract.errors import NoSuchQueue, ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply.bind_checks import (
+    RoomInBuckets,
     check_done_ranges,
     check_offsets,
-    check_room_in_buckets,
     is_bound,
 )
 from shoal_slice_node.core.apply.effects import Bound, Joined, Left, Unbound
@@ -85,13 +85,14 @@ def bind(state: State, name: bytes, keys: list[bytes], begin: Begin) -> Work[lis
     full_names = state.owned_names(keys)
     few = begin.keys_per_step
     if queue.bindings + len(full_names) <= BINDINGS_PER_QUEUE_MAX and fits_step(state, queue, full_names, few):
-        _check_bind(state, queue, full_names, begin)
+        _check_bind(state, queue, full_names, begin, RoomInBuckets(state, queue, len(full_names)))
         if queue.options.expires_after_s and keys:
             state.renew_transient(queue)
         return bind_resolved(state, queue, full_names, begin)
     yield from check_binding_count(state, queue, full_names)
+    room = RoomInBuckets(state, queue, len(full_names))
     for names in pieces(state, queue, full_names, few):
-        _check_bind(state, queue, names, begin)
+        _check_bind(state, queue, names, begin, room)
         queue.forget_buckets()
         yield
     if queue.options.expires_after_s:
@@ -122,9 +123,9 @@ def check_all_bound(state: State, name: bytes, keys: list[bytes], per_step: int)
             yield
 
 
-def _check_bind(state: State, queue: Queue, full_names: list[bytes], begin: Begin) -> None:
+def _check_bind(state: State, queue: Queue, full_names: list[bytes], begin: Begin, room: RoomInBuckets) -> None:
     """Checks room in buckets, done ranges and offsets. Raises ResourceExhausted, OutOfRange."""
-    check_room_in_buckets(state, queue, full_names)
+    room.check(full_names)
     if queue.details:
         check_done_ranges(state, queue, full_names)
     if begin.start == wire.START_OFFSET:

@@ -12,14 +12,14 @@ from typing import TypeAlias
 from shoal_contract.errors import OutOfRange, ShoalError
 from shoal_contract.options import DURABLE
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.bind_checks import check_done_ranges, check_offsets, check_room_in_buckets
+from shoal_slice_node.core.apply.bind_checks import RoomInBuckets, check_done_ranges, check_offsets
 from shoal_slice_node.core.apply.binds import AT_HEAD, Begin, bind_unsaved, check_binding_count
 from shoal_slice_node.core.apply.effects import Joined
 from shoal_slice_node.core.apply.pieces import pieces
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.records import ChangeHead
 from shoal_slice_node.core.apply.state import State
-from shoal_slice_node.core.limits import BUCKET_ENTRIES_MAX, IMPORTED_PER_STEP
+from shoal_slice_node.core.limits import IMPORTED_PER_STEP
 from shoal_slice_node.core.rows.key_row import ID, NAME, head_of
 from shoal_slice_node.core.rows.producer_row import decode_producer
 from shoal_slice_node.core.rows.small_rows import decode_partition
@@ -76,11 +76,12 @@ def _import_queue(state: State, name: bytes, keys: list[bytes], starts: Sequence
         starts, full_names = [start for start, _ in pairs], [name for _, name in pairs]
     else:
         starts = ()
-    if starts or queue.details or queue.bindings >= BUCKET_ENTRIES_MAX:
+    room = RoomInBuckets(state, queue, len(full_names))
+    if starts or queue.details or not room.is_sure:
         for number, piece in enumerate(_pieces(state, queue, full_names, starts)):
             if number:
                 yield
-            _check(state, queue, piece)
+            _check(state, queue, piece, room)
             queue.forget_buckets()
     if found is None:
         state.place_queue(queue)
@@ -106,10 +107,10 @@ def _pieces(state: State, queue: Queue, full_names: list[bytes], starts: Sequenc
             yield [(0, names)]
 
 
-def _check(state: State, queue: Queue, piece: _Piece) -> None:
+def _check(state: State, queue: Queue, piece: _Piece, room: RoomInBuckets) -> None:
     """Raises ResourceExhausted, OutOfRange."""
     for start, names in piece:
-        check_room_in_buckets(state, queue, names)
+        room.check(names)
         if queue.details:
             check_done_ranges(state, queue, names)
         if start:

@@ -99,9 +99,11 @@ class Queue:
     def is_full(self, key_id: bytes) -> bool:
         """Returns whether the bucket of this key, which is perhaps bound, has as many entries as it may. Decodes no
         bucket."""
-        if self.bindings < BUCKET_ENTRIES_MAX:
-            return False
-        return self._entries_in(bucket_number(key_id, self.extra_buckets + 1)) >= BUCKET_ENTRIES_MAX
+        return self.bindings >= BUCKET_ENTRIES_MAX and self.entries_beside(key_id) >= BUCKET_ENTRIES_MAX
+
+    def entries_beside(self, key_id: bytes) -> int:
+        """Returns how many entries the bucket of this key has, which is perhaps bound. Decodes no bucket."""
+        return self._entries_in(bucket_number(key_id, self.extra_buckets + 1))
 
     def _entries_in(self, number: int) -> int:
         bucket = self._buckets.get(number)

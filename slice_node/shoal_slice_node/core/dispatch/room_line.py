@@ -110,7 +110,8 @@ class RoomLine:
         "_in_turn",
         "_large",
         "_looked_ms",
-        "_refused_left",
+        "_looks_left",
+        "_refused_before",
         "_share",
         "_small",
         "_turns",
@@ -132,8 +133,11 @@ class RoomLine:
         self.held_large_bytes = 0
         self.out_of_turn = OutOfTurn(share)
         self.freed = FreedLooks()
-        self._refused_left = 0
-        """How many more connections that found no room are looked at."""
+        self._refused_before = 0
+        """How many connections had found no room as one let go of something, and were not looked at since. The first
+        ones of these that found none."""
+        self._looks_left = 0
+        """How many more looks may follow, about: a connection that is begun with is looked at whole."""
         self._looked_ms = 0
 
     def __len__(self) -> int:
@@ -222,23 +226,26 @@ class RoomLine:
         connections that found no room are looked at."""
         self.out_of_turn.count(more_bytes)
         if more_bytes < 0:
-            self._refused_left = FREED_REFUSED_MAX
+            self._refused_before = len(self.out_of_turn.refused)
+            self._looks_left = max(self._looks_left, FREED_REFUSED_MAX)
             self._look_at_refused()
 
     def tick(self, now_ms: int) -> None:
-        """Looks at more of the connections that found no room, now and then: there may be some, though nobody lets go
-        of anything any more."""
-        if self.out_of_turn.refused and now_ms - self._looked_ms >= _LOOK_MS:
+        """Looks at more of the connections that had found no room before one let go of something, now and then: there
+        may be some, though nobody lets go of anything any more."""
+        if self._refused_before and now_ms - self._looked_ms >= _LOOK_MS:
             self._looked_ms = now_ms
-            self._refused_left = FREED_REFUSED_PER_S
+            self._looks_left = FREED_REFUSED_PER_S
             self._look_at_refused()
 
     def _look_at_refused(self) -> None:
         refused = self.out_of_turn.refused
-        while self._refused_left and refused:
+        self._refused_before = min(self._refused_before, len(refused))
+        while self._looks_left and self._refused_before:
+            self._refused_before -= 1
             connection, _ = refused.popitem(last=False)
             if connection in self._small.connections:
-                self._refused_left -= 1
+                self._looks_left -= 1
                 self.freed.begin(connection)
                 return
 
@@ -308,6 +315,8 @@ class RoomLine:
     def next_freed(self) -> tuple[Session, Feed] | None:
         """Returns what is to be looked at for what may come out of turn: see FreedLooks.next."""
         found = self.freed.next(self._small.connections, self._may_have_out_of_turn)
+        if found is not None and self._looks_left:
+            self._looks_left -= 1  # A connection may have thousands of keys.
         if not self.freed:
             self._look_at_refused()
         return found
