@@ -126,6 +126,7 @@ SMALL: dict[str, tuple[int, ...]] = {
     "OUT_OF_TURN_PARTS": (1, 2),
     "FREED_STREAMS_MAX": (1, 2),
     "NEWEST_LOOKED_AT_MAX": (0, 1),
+    "LEFT_OUT_KEPT_MAX": (1, 2),
     "OUT_OF_TURN_OF_LEFT_PARTS": (1, 2),
     "CONSUMERS_PER_QUEUE_MAX": (1,),
     "ATTACHED_PER_SESSION_MAX": (2,),

@@ -797,8 +797,12 @@ FREED_STREAMS_MAX: Final = 8
 for another."""
 
 NEWEST_LOOKED_AT_MAX: Final = 32
-"""Keys of a queue that are looked at for what may come out of turn, as something new comes: 1 ms at most, and less
-where the first of them has something small next."""
+"""Keys of a queue that are looked at for what may come out of turn, besides those that have something new: 1 ms at
+most."""
+
+LEFT_OUT_KEPT_MAX: Final = 1_000
+"""Keys of a queue that are kept as nobody was found who has room for what is next, some 100 bytes each: beyond, all who
+consume it are asked before others are looked at."""
 
 TURNS_PER_TURN_OF_ALL: Final = 16
 """Where sessions wait for room for deliveries, small ones come first, and connections to which nothing large is under

@@ -39,12 +39,13 @@ class Feed:
     as the queue's options say. `exclusive`: which one session may consume it; None: any number may. `gone`: the feed is
     not registered any more; it has no streams then. `passed_over`: the number of streams, at the end of `lagging`, that
     were looked at and got nothing, as they wait for acks. If all wait, the feed waits too. Every event that may change
-    this sets it to 0.
+    this sets it to 0. `found_last`: the number of the session that was found last where nobody was in line; 0: none.
     """
 
     __slots__ = (
         "_leaving",
         "_line",
+        "_new_lagging",
         "_pulled",
         "_resting",
         "_rests",
@@ -55,6 +56,7 @@ class Feed:
         "dead_letter",
         "exclusive",
         "expires_after_s",
+        "found_last",
         "gone",
         "lagging",
         "loading",
@@ -102,6 +104,7 @@ class Feed:
         """The attachments that may have room, the next to be served first; an attachment is in it exactly while it is
         `lined`. One without room leaves the line. It is lined up again when its window opens or its session has room.
         So a look for room never costs more than the attachments that leave the line."""
+        self.found_last = self._new_lagging = 0
         self._leaving = False
         """Some attachments left, and their messages are still being taken back."""
         self._rests = rests
@@ -260,9 +263,21 @@ class Feed:
         self.attachments, self.pullers = {}, {}
 
     def set_lagging(self, stream: Stream) -> None:
+        is_first_new = not (stream.lagging or self._new_lagging)
+        self.lag_on(stream)
+        self._new_lagging += is_first_new
+
+    def lag_on(self, stream: Stream) -> None:
+        """Puts a stream that was looked at, and taken out, behind the others that lag."""
         self.passed_over = 0
+        self._new_lagging += bool(self._new_lagging and not stream.lagging)
         stream.note_lagging(True)
         self.lagging[stream.key_id] = stream
+
+    def take_new_lagging(self) -> int:
+        """Returns how many of the last streams that lag have begun to since the last call, or stand among these."""
+        count, self._new_lagging = self._new_lagging, 0
+        return count
 
     def first_lagging(self, count: int) -> list[Stream]:
         """Returns up to `count` of the streams that lag, the first ones. To take one out and put it behind the others
@@ -274,12 +289,8 @@ class Feed:
         stream.note_lagging(False)
         self.lagging.pop(stream.key_id, None)
 
-    def look_anew(self) -> None:
-        """Notes that streams which were passed over may get something now."""
-        self.passed_over = 0
-
     def pass_over(self, streams: int) -> None:
-        """Notes that so many streams, at the end of `lagging`, got nothing: they wait for acks."""
+        """Notes that so many streams, at the end of `lagging`, got nothing: they wait for acks. 0: all may get some."""
         self.passed_over = streams
 
     # Acks, and what came back.
@@ -363,10 +374,14 @@ class Feed:
         """Puts an attachment behind the others, where they are looked at whether they are in line or not."""
         self.attachments[attachment.session.number] = self.attachments.pop(attachment.session.number)
 
-    def find_room(self) -> bool:
-        """Returns whether `pick` would find an attachment for something that takes as little as can be. Those without
-        room leave the line, and sessions without room note this feed, as with `pick`."""
-        return self._first_with_room(PARCEL_OVERHEAD_BYTES) is not None
+    def note_found(self, attachment: Attachment) -> None:
+        """Notes that the attachment was found where nobody was in line."""
+        self.found_last = attachment.session.number
+
+    def find_room(self, cost_bytes: int = PARCEL_OVERHEAD_BYTES) -> bool:
+        """Returns whether `pick` would find an attachment for what takes so much memory: as little as can be, if it is
+        not said. Those without room leave the line, and sessions without room note this feed, as with `pick`."""
+        return self._first_with_room(cost_bytes) is not None
 
     def _first_with_room(self, cost_bytes: int) -> Attachment | None:
         line = self._line

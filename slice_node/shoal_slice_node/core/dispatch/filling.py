@@ -247,8 +247,8 @@ class _Filling:
             more, cost_bytes = part.to - part.low - 1, parcel_bytes(part.chunk, part.key)
             attachment = self._pick(cost_bytes, more, part.body_bytes - part.body_bytes // (more + 1))
             if attachment is None:
-                if more and stream.feed.find_room():
-                    break  # There is room for a part: it is cut from the chunk in the log.
+                if more:
+                    break  # There may be room for a part: it is cut from the chunk in the log.
                 return False
             if not self._fits(attachment, part):
                 return False

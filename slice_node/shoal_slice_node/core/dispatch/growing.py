@@ -14,8 +14,9 @@ from itertools import islice
 from shoal_slice_node.core.apply.effects import Grown
 from shoal_slice_node.core.apply.expiry import has_expired
 from shoal_slice_node.core.dispatch.attachment import Attachment
+from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.live import LiveChunk, give_live
-from shoal_slice_node.core.dispatch.out_of_line import pick_any
+from shoal_slice_node.core.dispatch.out_of_line import finds_any, pick_any
 from shoal_slice_node.core.dispatch.parcels import Parcel, parcel_bytes
 from shoal_slice_node.core.dispatch.recent_chunks import ChunkPart
 from shoal_slice_node.core.dispatch.registry import Registry
@@ -201,7 +202,7 @@ class Growing:
             ):
                 if not feed.gone:
                     feed.set_lagging(stream)
-                    if attachment is not None or feed.ack_timeout_ms or feed.has_many or (more and feed.find_room()):
+                    if attachment is not None or feed.ack_timeout_ms or _may_get_some(feed, more, cost_bytes):
                         registry.wake(feed)  # The pump gives, in parts, looks at all, and notes the time.
                 continue
             session = attachment.session
@@ -231,3 +232,9 @@ class Growing:
             session.under_way_bytes += HANDLE_BYTES
             given += 1
         registry.shares.deliveries.used_bytes += given * HANDLE_BYTES
+
+
+def _may_get_some(feed: Feed, more: int, cost_bytes: int) -> bool:
+    """Returns whether the pump may find somebody for a chunk where `pick_any` found nobody: it asked a few of many, or
+    for all of its messages, `more` than one."""
+    return feed.has_many or (more > 0 and finds_any(feed, cost_bytes))

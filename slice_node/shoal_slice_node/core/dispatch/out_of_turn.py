@@ -41,6 +41,10 @@ class OutOfTurn:
             self.refused[session.connection] = None
         return False
 
+    def is_too_large(self, cost_bytes: int) -> bool:
+        """Returns whether what takes so much memory never comes out of turn, whatever others hold."""
+        return cost_bytes * OUT_OF_TURN_OF_LEFT_PARTS > self._share.limit_bytes // OUT_OF_TURN_PARTS
+
     def count(self, more_bytes: int) -> None:
         """Notes that sessions hold so much more, or less if it is negative."""
         self.held_bytes += more_bytes

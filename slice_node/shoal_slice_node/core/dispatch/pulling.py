@@ -164,7 +164,7 @@ class Puller:
                     feed.clear_lagging(stream)
                     if fill(registry, stream, lambda *_: attachment, give, budget, lambda _: lease):
                         continue
-                    feed.set_lagging(stream)  # Behind the others: the next pull begins with their keys.
+                    feed.lag_on(stream)  # Behind the others: the next pull begins with their keys.
                     looked_at += not budget.spent  # It waits for acks.
             messages, chunk_bytes, gap_bytes = budget.messages, budget.chunk_bytes, budget.gap_bytes
             if budget.went_on:

@@ -16,7 +16,6 @@ from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.filling import Budget, Pick, fill
 from shoal_slice_node.core.dispatch.growing import Growing
 from shoal_slice_node.core.dispatch.left_out import LeftOut
-from shoal_slice_node.core.dispatch.out_of_line import pick_any
 from shoal_slice_node.core.dispatch.pausing import resume
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.streams import Stream
@@ -91,28 +90,33 @@ class Pump:
     def _fill_turn(self) -> None:
         """Reads logs for the feed that waited longest."""
         feed, _ = self._registry.ready.popitem(last=False)
-        somebody_lined_up = feed.has_line
+        somebody_lined_up, new = feed.has_line, feed.take_new_lagging()
         self._fill(feed, Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES))
         if feed.has_line or not (feed.lagging and self._registry.shares.line.is_crowded):
             return
-        left = self._left_out.setdefault(feed, LeftOut(feed))
+        left = self._left_out.setdefault(feed, LeftOut(feed, self._registry.shares.line))
         if somebody_lined_up:
             left.note_all()
         else:
-            left.note_newest()
+            left.note_newest(new)
 
     def _left_out_turn(self) -> None:
         """Looks at a few keys of a feed that were left out of a look, while those that consume it wait for room for
-        something else."""
+        something else, or asks a few of these."""
         feed, left = self._left_out.popitem(last=False)
-        budget, pick = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES), partial(pick_any, feed)
-        for _ in range(min(FREED_STREAMS_MAX, len(left.streams))):
-            if feed.gone or budget.spent or not left.finds_consumer():
+        budget = Budget(PUMP_TURN_ROWS, PUMP_TURN_BYTES)
+        for _ in range(FREED_STREAMS_MAX):
+            if feed.gone or budget.spent or not left:
                 break
-            stream, given, passed_over = left.take(), budget.given, feed.passed_over
-            if stream.lagging and not self._fill_stream(stream, budget, pick) and budget.given == given:
+            if not left.finds_consumer():
+                continue
+            look, given, passed_over = left.take(), budget.given, feed.passed_over
+            if not look.stream.lagging:
+                continue
+            if not self._fill_stream(look.stream, budget, left.pick) and budget.given == given:
                 feed.pass_over(passed_over)  # A look in vain undoes no count of such looks.
-        if left.streams and left.consumers_left > 0 and not feed.gone:
+            left.looked_at(look, budget.given > given)
+        if left and not feed.gone:
             self._left_out[feed] = left
 
     def _fill(self, feed: Feed, budget: Budget) -> None:
@@ -126,7 +130,7 @@ class Pump:
                 break
             if line.waits_for_large_turn(stream):
                 feed.clear_lagging(stream)
-                feed.set_lagging(stream)
+                feed.lag_on(stream)
                 budget.looks -= LOOKS_PER_LARGE_NEXT
                 passed_over += 1
                 continue
@@ -148,7 +152,7 @@ class Pump:
         give, lease_of, give_run = registry.give, registry.leases.of, registry.give_run
         if fill(registry, stream, pick, give, budget, lease_of, give_run):
             return True
-        feed.set_lagging(stream)
+        feed.lag_on(stream)
         return False
 
     def _room_turn(self) -> None:

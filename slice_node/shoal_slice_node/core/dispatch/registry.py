@@ -132,7 +132,7 @@ class Registry:
         """Puts a feed in line to be served: there may be something to give, and room, also for streams that were
         passed over."""
         if feed.passed_over:
-            feed.look_anew()
+            feed.pass_over(0)
         if feed.lagging and feed.attachments:
             self.ready[feed] = None
 

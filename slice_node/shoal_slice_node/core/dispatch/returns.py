@@ -98,7 +98,7 @@ class Returns:
         self._state.counters.count_back(reason, sum(one.to - one.first for one in back))
         if feed.max_deliveries and not counts:
             stream.give_again(back)
-            feed.set_lagging(stream)
+            _lags_anew(stream)
             return
         back = [one._replace(times=one.times + 1) for one in back]
         if feed.max_deliveries:
@@ -110,14 +110,14 @@ class Returns:
             self._fresh += [(stream, stream.rest(one, reason, delay_ms, session.number)) for one in back]
             return
         stream.give_again(back)
-        feed.set_lagging(stream)
+        _lags_anew(stream)
 
     def not_sent(self, stream: Stream, back: list[Returned]) -> None:
         """Takes what was given to a session and never sent, or what no program was given: nothing was delivered, so it
         is given again at once. The caller must wake the feed."""
         if not stream.feed.gone:
             stream.give_again([one._replace(times=0) if one.times == GAP else one for one in back])
-            stream.feed.set_lagging(stream)
+            _lags_anew(stream)
 
     def loaded(self, stream: Stream) -> None:
         """Takes a stream that was just made from the tables: what was delivered as often as may be is not given."""
@@ -170,7 +170,7 @@ class Returns:
         if feed.gone:
             return
         stream.give_again([Returned(resting.first, resting.to, resting.times)])
-        feed.set_lagging(stream)
+        _lags_anew(stream)
         after_release(self._registry, feed)
 
     # Records.
@@ -207,7 +207,7 @@ class Returns:
             self._registry.note_done(stream)
         else:
             stream.give_again([back])
-            feed.set_lagging(stream)
+            _lags_anew(stream)
         after_release(self._registry, feed)
 
     def _cut(self, stream: Stream, first: int, to: int, done: bool) -> int:
@@ -250,3 +250,10 @@ def _check(subject: str, whose: str, after: int, most: int) -> None:
             limit=most,
             value=after,
         )
+
+
+def _lags_anew(stream: Stream) -> None:
+    """Notes that a stream has something else next, as it came back. It stands behind the others that lag, where those
+    with something new are looked at."""
+    stream.feed.clear_lagging(stream)
+    stream.feed.set_lagging(stream)

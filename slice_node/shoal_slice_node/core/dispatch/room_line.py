@@ -221,6 +221,11 @@ class RoomLine:
         holders = self._holding.get(session.connection, 0) + self._holding_large.get(session.connection, 0)
         return self.out_of_turn.has_room(session, cost_bytes, holders)
 
+    def must_wait(self, cost_bytes: int) -> bool:
+        """Returns whether every session has to wait for its turn to be given what takes so much memory."""
+        others_wait = bool(self._small.connections or self._large.connections)
+        return others_wait and self.out_of_turn.is_too_large(cost_bytes)
+
     def count_out_of_turn(self, more_bytes: int) -> None:
         """Notes that sessions hold so much more of what is given out of turn, or less if it is negative: then
         connections that found no room are looked at."""
