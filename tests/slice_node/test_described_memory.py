@@ -59,6 +59,25 @@ def test_thousands_of_done_ranges_are_in_memory_within_a_step_only(core: CoreDri
         tracemalloc.stop()
 
 
+def test_no_chunk_is_in_memory_between_steps() -> None:
+    """500 describes of 5 bytes, of a queue with chunks of a megabyte of which every second message was acked, took a
+    node of 320 MiB to 1,211."""
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k"), publish("k", *([bytes(400)] * 1_000)))
+    with_done(core, "q", ["k"], every_second(490))
+    works = [described(core) for _ in range(10)]
+    tracemalloc.start()
+    try:
+        for step in range(6):
+            for work in works:
+                assert next(work, 0) is None
+            assert tracemalloc.get_traced_memory()[0] < len(works) * 20_000, step
+    finally:
+        tracemalloc.stop()
+    found = finish(works[0]).queues[0]
+    assert (found.messages, found.body_bytes) == (510, 510 * 400)
+
+
 def test_steps_are_of_one_size_and_the_figures_exact(core: CoreDriver) -> None:
     """A step goes on where the one before ended, within a binding too."""
     left = len(KEYS) * (MESSAGES - RANGES)

@@ -20,7 +20,8 @@ class LogMeasure:
     def __init__(self, state: State, key: KeyRow) -> None:
         self.cost = 0
         self._key = key
-        self._rows = LogRows(state.tables.log, key)
+        self._log = state.tables.log
+        self._rows = LogRows(self._log, key)
         self._sized: StoredChunk | None = None
         self._sizes: list[int] = []
         """The body bytes before each message of `_sized`."""
@@ -49,5 +50,6 @@ class LogMeasure:
         return found.header.body_bytes_before + self._sizes[offset - found.first]
 
     def pause(self) -> None:
-        """Prepares for a change of the log before the next question."""
-        self._rows.pause()
+        """Forgets what was read, before others may change the log: a chunk may have megabytes."""
+        self._sized, self._sizes = None, []
+        self._rows = LogRows(self._log, self._key)

@@ -1,6 +1,6 @@
 """Answers describe and peek from the tables alone, in bounded steps. Depth is exact and costs O(bindings + done
 ranges): subtractions, and a log row or two for each binding that has a backlog. The log rows in which its done ranges
-begin or end are read once each, in order.
+begin or end are read in order, once each in a step.
 
 A queue of few bindings is read in one step, so its figures are of one moment. A larger queue may change meanwhile; the
 figures of each binding were true at some moment of the walk.
@@ -160,7 +160,8 @@ def _describe_queue(
 
 def _add_next(state: State, walk: BindingWalk, described: wire.QueueDescription, bindings_max: int) -> Work[bool]:
     """Adds what the next binding still has to get, in steps, and lists it. Returns whether this step may go on with the
-    one behind it. No binding is kept from one step to the next."""
+    one behind it. No binding is kept from one step to the next, nor what was read of its log: that may have a chunk
+    of megabytes."""
     binding = walk.next()
     if binding is None:
         return walk.over
