@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import tracemalloc
+from unittest.mock import patch
 
 import pytest
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.answer_room import described_bytes
 from shoal_slice_node.adapters.limits import LARGE_ANSWER_BYTES, SMALL_ANSWER_BYTES
-from shoal_slice_node.core.limits import READ_ROWS_PER_STEP
+from shoal_slice_node.core.limits import DESCRIBED_RANGES_PER_COST, READ_ROWS_PER_STEP
 from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.read import reading
 from shoal_slice_node.core.read.reading import describe, peek
 from shoal_slice_node.core.turns import Work, finish
 
@@ -63,19 +65,19 @@ def test_no_chunk_is_in_memory_between_steps() -> None:
     """500 describes of 5 bytes, of a queue with chunks of a megabyte of which every second message was acked, took a
     node of 320 MiB to 1,211."""
     core = CoreDriver()
-    core.change(declare("q"), bind("q", "k"), publish("k", *([bytes(400)] * 1_000)))
-    with_done(core, "q", ["k"], every_second(490))
+    core.change(declare("q"), bind("q", "k"), publish("k", *([bytes(100)] * 3_000)))
+    with_done(core, "q", ["k"], every_second(1_490))
     works = [described(core) for _ in range(10)]
     tracemalloc.start()
     try:
-        for step in range(6):
+        for step in range(3):
             for work in works:
                 assert next(work, 0) is None
             assert tracemalloc.get_traced_memory()[0] < len(works) * 20_000, step
     finally:
         tracemalloc.stop()
     found = finish(works[0]).queues[0]
-    assert (found.messages, found.body_bytes) == (510, 510 * 400)
+    assert (found.messages, found.body_bytes) == (1_510, 1_510 * 100)
 
 
 def test_steps_are_of_one_size_and_the_figures_exact(core: CoreDriver) -> None:
@@ -90,8 +92,8 @@ def test_steps_are_of_one_size_and_the_figures_exact(core: CoreDriver) -> None:
             break
         steps += 1
     assert (found.messages, found.body_bytes) == (left, 2 * left)
-    rows = len(KEYS) * (RANGES + MESSAGES // 10)
-    assert len(KEYS) * RANGES / READ_ROWS_PER_STEP < steps < 3 * rows / READ_ROWS_PER_STEP
+    ranges = len(KEYS) * RANGES
+    assert ranges / (DESCRIBED_RANGES_PER_COST * READ_ROWS_PER_STEP) - 2 < steps < 3 * ranges / READ_ROWS_PER_STEP
     assert len(finish(peek(core.state, core.tables.queue_by_name.get(b"q") or b"", 30_000, 1 << 30))) > RANGES
 
 
@@ -101,11 +103,12 @@ def test_what_is_acked_while_a_binding_is_described_leads_nowhere_else() -> None
     for _ in range(70):
         core.change(publish("k", *([b"xyz"] * 10)))
     with_done(core, "q", ["k"], every_second(300))
-    work = described(core)
-    for _ in range(3):
-        next(work)
-    core.change(acks(("q", "k", 1, 401)))
-    found = finish(work).queues[0]
+    with patch.object(reading, "DESCRIBED_RANGES_PER_COST", 1):
+        work = described(core)
+        for _ in range(3):
+            next(work)
+        core.change(acks(("q", "k", 1, 401)))
+        found = finish(work).queues[0]
     assert found.messages == 400 and 300 <= found.body_bytes <= 1_200
 
 

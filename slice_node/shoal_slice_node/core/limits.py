@@ -386,6 +386,9 @@ queue can be described even if its bindings have a few done ranges each."""
 READ_ROWS_PER_STEP: Final = 100
 """Bindings, keys or done ranges read in one step of a Describe: about 1 ms."""
 
+DESCRIBED_RANGES_PER_COST: Final = 8
+"""Done ranges that cost as much as a row in a Describe, besides the rows in which they begin and end: about 10 us."""
+
 WALKED_IDS_MAX: Final = 128
 """Bindings of a bucket that a walk keeps the ids of from step to step: 5 KB. Most buckets have some 50."""
 

@@ -13,18 +13,22 @@ from shoal_slice_node.core.rows.key_row import KeyRow
 class LogMeasure:
     """Measures one key's log. Ascending offsets read and decode each log row only once.
 
-    `cost` grows with what was decoded, in the units of READ_ROWS_PER_STEP. Call `pause` before others may change the
-    log.
+    Call `pause` before others may change the log.
     """
 
     def __init__(self, state: State, key: KeyRow) -> None:
-        self.cost = 0
+        self._cost = 0
         self._key = key
         self._log = state.tables.log
         self._rows = LogRows(self._log, key)
         self._sized: StoredChunk | None = None
         self._sizes: list[int] = []
         """The body bytes before each message of `_sized`."""
+
+    @property
+    def cost(self) -> int:
+        """Returns what it has cost so far, in the units of READ_ROWS_PER_STEP."""
+        return self._cost + self._rows.cost
 
     def bytes_between(self, low: int, high: int) -> int:
         """Returns the body bytes of the messages low <= o < high."""
@@ -46,10 +50,11 @@ class LogMeasure:
         if self._sized is not found:
             self._sizes = [0, *accumulate(map(len, found.opened().bodies))]
             self._sized = found
-            self.cost += found.header.messages // SIZED_PER_COST
+            self._cost += found.header.messages // SIZED_PER_COST
         return found.header.body_bytes_before + self._sizes[offset - found.first]
 
     def pause(self) -> None:
         """Forgets what was read, before others may change the log: a chunk may have megabytes."""
         self._sized, self._sizes = None, []
+        self._cost += self._rows.cost
         self._rows = LogRows(self._log, self._key)

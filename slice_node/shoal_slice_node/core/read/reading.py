@@ -25,6 +25,7 @@ from shoal_slice_node.core.limits import (
     DESCRIBE_BINDINGS_MAX,
     DESCRIBE_LISTED_MAX,
     DESCRIBE_RANGES_PER_BINDING,
+    DESCRIBED_RANGES_PER_COST,
     READ_ROWS_PER_STEP,
 )
 from shoal_slice_node.core.read.binding_walk import Binding, BindingWalk
@@ -200,18 +201,19 @@ def _add_next(state: State, walk: BindingWalk, described: wire.QueueDescription,
 def _undone_bytes(measure: LogMeasure, binding: Binding, position: int, upper: int) -> tuple[int, int, int]:
     """Returns the body bytes of what a binding has not done from `position` on, up to a number of done ranges; up to
     where these are all; and what it cost. `position` is not done."""
-    ranges = binding.done_from(position, READ_ROWS_PER_STEP)
     body_bytes, before = 0, measure.cost
+    ranges = binding.done_from(position, DESCRIBED_RANGES_PER_COST * READ_ROWS_PER_STEP)
     for number, (low, high) in enumerate(ranges, 1):
         if low >= upper:
             break
         body_bytes += measure.bytes_between(position, low)
         position = high
-        if number + measure.cost - before >= READ_ROWS_PER_STEP:
-            return body_bytes, position, number + measure.cost - before
+        of_ranges, of_rows = number // DESCRIBED_RANGES_PER_COST, measure.cost - before
+        if max(of_ranges, of_rows) >= READ_ROWS_PER_STEP:
+            return body_bytes, position, of_ranges + of_rows
     if position < upper:
         body_bytes += measure.bytes_between(position, upper)
-    return body_bytes, upper, len(ranges) + measure.cost - before
+    return body_bytes, upper, len(ranges) // DESCRIBED_RANGES_PER_COST + measure.cost - before
 
 
 def _listed(name: bytes, binding: Binding, messages: int) -> wire.BindingDescription:
