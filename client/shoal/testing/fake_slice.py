@@ -46,6 +46,7 @@ class FakeSlice:
         self.tells_lives = True
         """False: does as a slice of an older version."""
         self.tells_unacked = self.tells_nacks_taken = self.tells_lives_of_new_parts = True
+        self.takes_acks_of_lost_streams = True
         """False: does as a slice of an older version."""
         self.late_attached = False
         """True if the answer to an attach comes behind the first deliveries."""
@@ -290,11 +291,15 @@ class FakeSlice:
         return True
 
     def _ack(self, session: FakeSession, acks: wire.Acks) -> None:
-        """Records acks. As at a real slice, an ack for what this session does not have out changes nothing."""
+        """Records acks. As at a real slice, an ack for what this session does not have out changes nothing, unless it
+        is of a lost stream."""
         for ack in acks.acks:
             named = (*self.state.queues.named(ack), *session.queues_of(ack.handles, acks))
             for queue in filter(None, named):
-                self.state.ack(queue, ack, session)
+                if acks.of_lost_stream and ack.low and self.takes_acks_of_lost_streams:
+                    self.state.ack_anywhere(queue, ack)
+                else:
+                    self.state.ack(queue, ack, session)
 
     def _nack(self, session: FakeSession | None, nacks: wire.Nacks) -> None:
         """Gives messages back that the session has; None: that anyone has."""
