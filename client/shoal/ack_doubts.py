@@ -1,8 +1,9 @@
 """Settles acks in doubt: those that a lost stream left unanswered. It asks their slice until none is left.
 
 The messages of these acks come again on the next stream, unless the slice has the acks. It cannot be waited for: they
-come when the window has room, if ever. So the slice is asked. Not here: which acks are in doubt (core/repeats.py),
-acking again what comes again (inbox_slice.py).
+come when the window has room, if ever, and another consumer that waits likewise may have them. So the slice is asked,
+and takes these acks wherever their messages are (`Acks.of_lost_stream`). Not here: which acks are in doubt
+(core/repeats.py), acking again what comes again (inbox_slice.py).
 """
 
 from __future__ import annotations

@@ -254,17 +254,18 @@ class Inbox:
     async def flush(self, *, deadline_s: float | None = None) -> None:
         """Waits until the slices have every ack: messages acked before never come again.
 
-        After a lost connection it waits until the slice is back, and asks it for the acks that had no answer. Those
-        that it lacks are sent again when their messages come again, and they come when the window has room, and no
-        other consumer has them. Of two kinds of acks it knows nothing: those of queues detached since, or taken over by
-        another session, and, with `drop_repeats=False`, those lost with a connection; these messages come again.
+        After a lost connection it waits until the slice is back, and sends it the acks that had no answer. They count
+        wherever their messages are by then, with another consumer for example, but not where one has nacked them with a
+        delay; and not at a slice of an older version, before the messages come here again. Of two kinds of acks it
+        knows nothing: those of queues detached since, or taken over by another session, and, with `drop_repeats=False`,
+        those lost with a connection; these messages come again.
 
-        Raises DeadlineExceeded, naming the slices that have not answered, or that lack acks: ack what fills the window
-        and flush again, or take it that these messages come again. Raises Unavailable, once, for acks whose messages
-        may come again: those lost with a connection, or given after it, where the messages were too many or too
-        scattered to be remembered; those where it is not known whether the slice has the same queue as before (given
-        after the lost connection, they are not sent); those of queues that were stopped, later than the ack timeout.
-        Raises the error with which a slice refused acks, once.
+        Raises DeadlineExceeded, naming the slices that have not answered, or that lack acks: flush again, or take it
+        that these messages come again. Raises Unavailable, once, for acks whose messages may come again: those lost
+        with a connection, or given after it, where the messages were too many or too scattered to be remembered; those
+        where it is not known whether the slice has the same queue as before (given after the lost connection, they are
+        not sent); those of queues that were stopped, later than the ack timeout. Raises the error with
+        which a slice refused acks, once.
         """
         await self._flush(self._deadline(deadline_s))
 

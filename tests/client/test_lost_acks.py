@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 import shoal
+from tests.client.acks_in_doubt import in_doubt, take
 from tests.client.calls import bound, lost, until
 from tests.client.fake_cluster import FakeCluster
 
@@ -79,3 +80,18 @@ async def test_an_ack_of_what_was_pulled_goes_before_a_nack_behind_it(
     await message.nack()
     await fake_broker.flush()
     assert (await fake_broker.describe(queue)).messages == 0
+
+
+async def test_flush_returns_where_the_message_is_gone(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
+    queue, key = await bound(fake_broker, cluster)
+    slice_ = cluster.slices["s01"]
+    slice_.takes_acks_of_lost_streams = False
+    await fake_broker.publish_many(key, [b"1", b"2"])
+    async with fake_broker.consume(queue) as inbox:
+        messages = await take(inbox, 2)
+        slice_.state.release = lambda *arguments: None  # type: ignore[method-assign]  # So it does not come again.
+        await in_doubt(inbox, slice_, messages[:1], had=False)
+        with pytest.raises(shoal.DeadlineExceeded, match="up to 1 ack "):
+            await inbox.flush(deadline_s=0.5)
+        await fake_broker.unbind(queue, key, discard=True)
+        await inbox.flush()

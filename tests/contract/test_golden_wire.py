@@ -87,6 +87,7 @@ GOLDEN: list[tuple[Message, str]] = [
     ),
     (wire.SessionRequest(acks=wire.Acks(tell_unacked=True)), "3a021001"),
     (wire.SessionRequest(acks=wire.Acks(resets_seen=0)), "3a021800"),
+    (wire.SessionRequest(acks=wire.Acks(of_lost_stream=True)), "3a022001"),
     (wire.Ack(key=b"k", to=2, queues=[b"q"], lives=[300]), "0a016b18022a017132082c01000000000000"),
     (wire.Deliveries(life=300), "18ac02"),
     (

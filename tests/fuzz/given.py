@@ -146,6 +146,13 @@ class Given:
                 else:
                     self.came_back(life.number, key, offset, NACK)
 
+    def ack_anywhere(self, life: Life, key: bytes, offsets: set[int]) -> None:
+        """Notes that a client acked what it was given on an earlier stream, whoever holds it now."""
+        held = self.holds(life, key)
+        self.acked_late(life.number, key, offsets - held.keys())
+        life.acked.setdefault(key, set()).update(offsets & life.owes(key))
+        self.done(life, key, offsets)
+
     def ack_left(self, life: Life, key: bytes, stretches: list[tuple[int, int]]) -> None:
         """Notes that a unary ack named offsets that a consumer had when it left, and no other has yet."""
         held = self.holds(life, key)

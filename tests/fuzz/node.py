@@ -259,6 +259,27 @@ class Node:
         dispatcher.nack, dispatcher.stop = nacking, stopping  # type: ignore[method-assign]
         acks._settle, acks.was_told = acking, telling  # type: ignore[method-assign]
         returning.take_back, attaching.end_attachment = taking_back, detaching  # type: ignore[method-assign]
+        self._listen_to_acks_of_lost_streams()
+
+    def _listen_to_acks_of_lost_streams(self) -> None:
+        acks = self.dispatcher.acks
+        ack_anywhere = acks.ack_anywhere
+
+        def acking_anywhere(attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
+            stream, row = attachment.feed.streams.get(key_id), self.state.key_by_id(key_id)
+            life = self.owed.lives.get(attachment.feed.name)
+            if stream is None or row is None or life is None or len(stream.done or ()) >= limits.DONE_RANGES_MAX:
+                return ack_anywhere(attachment, key_id, first, to)
+            begin, end = max(first, stream.cursor, row[1].low), min(to, stream.end or to, row[1].head)
+            before = stream.unacked(begin, end)
+            cost = ack_anywhere(attachment, key_id, first, to)
+            after = {offset for low, high in stream.unacked(begin, end) for offset in range(low, high)}
+            acked = {offset for low, high in before for offset in range(low, high)}
+            acked -= {offset for offset in after if offset >= stream.cursor}
+            self.given.ack_anywhere(life, stream.key, acked)
+            return cost
+
+        acks.ack_anywhere = acking_anywhere  # type: ignore[method-assign]
 
     @property
     def now_ms(self) -> int:

@@ -97,7 +97,9 @@ def ack(random: Random) -> wire.Ack:
 
 def _acks(random: Random) -> wire.SessionRequest:
     acks = [ack(random) for _ in range(random.choice((1, 3)))]
-    return wire.SessionRequest(acks=wire.Acks(acks=acks, tell_unacked=random.random() < 0.5, resets_seen=1))
+    tell_unacked, of_lost_stream = random.random() < 0.5, random.random() < 0.5
+    found = wire.Acks(acks=acks, tell_unacked=tell_unacked, of_lost_stream=of_lost_stream, resets_seen=1)
+    return wire.SessionRequest(acks=found)
 
 
 def _nacks(random: Random) -> wire.SessionRequest:

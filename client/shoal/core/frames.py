@@ -242,9 +242,9 @@ class NacksFrame(Frame):
 
 
 class DoubtsFrame(Frame):
-    """Carries acks in doubt, and asks which of their messages are still unacked. `on_answer`: called with the places of
-    these (`Unacked` of the contract); with None if the slice, of an older version, does not tell. `waiter`: has None
-    then, or when the stream is lost. `resets_seen`: as in the contract's `Acks`."""
+    """Carries acks in doubt, to be taken wherever their messages are, and asks which of these are still unacked.
+    `on_answer`: called with their places (`Unacked` of the contract); with None if the slice, of an older version, does
+    not tell. `waiter`: has None then, or when the stream is lost. `resets_seen`: as in the contract's `Acks`."""
 
     __slots__ = ("_acks", "_on_answer", "_resets_seen", "_waiter", "cost_bytes")
 
@@ -264,7 +264,7 @@ class DoubtsFrame(Frame):
 
     def fill(self, request: wire.SessionRequest) -> bool:
         request.acks.acks.extend(self._acks)
-        request.acks.tell_unacked = True
+        request.acks.tell_unacked = request.acks.of_lost_stream = True
         request.acks.resets_seen = self._resets_seen
         return not self._waiter.done()
 

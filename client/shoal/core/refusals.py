@@ -38,8 +38,9 @@ def acks_lacking(slice_names: str, messages: int) -> DeadlineExceeded:
     what = f"acks at slice {slice_names}"
     return DeadlineExceeded(
         f"{what}: up to {_acks(messages)} of a lost connection could not be made up for before the call's deadline:"
-        " such an ack counts when its message has come again. Other messages that are not acked may fill the window, or"
-        " another consumer may have it: ack the others and flush again, or take it that these messages come again",
+        " another consumer may have nacked their messages with a delay; or the slice is of an older version, and such"
+        " an ack counts only when its message has come here again, not while other messages fill the window or another"
+        " consumer has it. Flush again, or take it that these messages come again",
         subject=what,
         value=messages,
     )

@@ -8,6 +8,7 @@ from typing import Any
 
 from shoal.core.refusals import no_such_queue
 from shoal.testing.fake_queues import FakeQueues
+from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import Conflict, ShoalError
 from shoal_contract.names import show
 from shoal_contract.wire import slice_pb2 as wire
@@ -46,6 +47,17 @@ class FakeSession:
         earlier life when the client made the frame."""
         seen = frame.resets_seen if frame.HasField("resets_seen") else self._resets
         return [b"" if self._resets_before.get(handle, 0) > seen else self.queues.get(handle) for handle in handles]
+
+    def give(self, deliveries: list[wire.Delivery], gaps: list[wire.Gap]) -> None:
+        """Gives deliveries and gaps."""
+        for delivery in deliveries:
+            delivery.nacks_taken = self.nacks_taken
+        self.outbox.put_nowait(wire.SessionResponse(deliveries=deliveries, gaps=gaps))
+
+    def give_live(self, key: bytes, chunk: bytes, handles: list[int]) -> None:
+        """Gives a live chunk to these handles."""
+        live = wire.Delivery(key=key, to=len(parse_chunk(chunk).bodies), chunk=chunk, handles=handles, live=True)
+        self.outbox.put_nowait(wire.SessionResponse(deliveries=[live]))
 
 
 def refused_pull(queues: FakeQueues, queue: bytes, others: Iterable[FakeSession]) -> ShoalError | None:

@@ -16,7 +16,6 @@ from shoal.testing.fake_looks import FakeLooks
 from shoal.testing.fake_session import FakeSession, consumed_elsewhere, delivery_of, refused_pull
 from shoal.testing.fake_state import FakeState, refused_first
 from shoal.testing.fake_watch import FakeWatches
-from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import ShoalError, from_wire
 from shoal_contract.limits import PRODUCER_BYTES, PULL_LEASE_MS_MAX, WINDOW_MESSAGES_DEFAULT
 from shoal_contract.wire import slice_pb2 as wire
@@ -47,6 +46,7 @@ class FakeSlice:
         self.tells_lives = True
         """False: does as a slice of an older version."""
         self.tells_unacked = self.tells_nacks_taken = self.tells_lives_of_new_parts = True
+        self.takes_acks_of_lost_streams = True
         """False: does as a slice of an older version."""
         self.late_attached = False
         """True if the answer to an attach comes behind the first deliveries."""
@@ -303,11 +303,15 @@ class FakeSlice:
         return True
 
     def _ack(self, session: FakeSession, acks: wire.Acks) -> None:
-        """Records acks. As at a real slice, an ack for what this session does not have out changes nothing."""
+        """Records acks. As at a real slice, an ack for what this session does not have out changes nothing, unless it
+        is of a lost stream."""
         for ack in acks.acks:
             named = (*self.state.queues.named(ack), *session.queues_of(ack.handles, acks))
             for queue in filter(None, named):
-                self.state.ack(queue, ack, session)
+                if acks.of_lost_stream and ack.low and self.takes_acks_of_lost_streams:
+                    self.state.ack_anywhere(queue, ack)
+                else:
+                    self.state.ack(queue, ack, session)
 
     def _nack(self, session: FakeSession | None, nacks: wire.Nacks) -> None:
         """Gives messages back that the session has; None: that anyone has."""
@@ -381,10 +385,7 @@ class FakeSlice:
                 for given in self.state.take(queue, session, room):
                     together.setdefault(given, []).append(handle)
             if together or gaps:
-                deliveries = [delivery_of(given, handles) for given, handles in together.items()]
-                for delivery in deliveries:
-                    delivery.nacks_taken = session.nacks_taken
-                session.outbox.put_nowait(wire.SessionResponse(deliveries=deliveries, gaps=gaps))
+                session.give([delivery_of(given, handles) for given, handles in together.items()], gaps)
         for key, chunk, queues in self.state.take_live():
             self._give_live(key, chunk, queues)
         self.watches.tell()
@@ -395,6 +396,4 @@ class FakeSlice:
             handles = [handle for handle, queue in session.queues.items() if queue in queues]
             queues = [queue for queue in queues if queue not in session.queues.values()]
             if handles:
-                count = len(parse_chunk(chunk).bodies)
-                live = wire.Delivery(key=key, to=count, chunk=chunk, handles=handles, live=True)
-                session.outbox.put_nowait(wire.SessionResponse(deliveries=[live]))
+                session.give_live(key, chunk, handles)

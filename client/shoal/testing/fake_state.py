@@ -445,6 +445,15 @@ class FakeState:
                 binding.done.add(offset)
                 del binding.given[offset]
 
+    def ack_anywhere(self, queue: bytes, ack: wire.Ack) -> None:
+        """Records an ack of what a queue has, whether it is given to anyone or not."""
+        key = self.keys.get(ack.key, Key())
+        binding = key.bindings.get(queue)
+        if binding is not None:
+            for offset in range(max(ack.low, binding.start), min(ack.to, binding.end or key.head)):
+                binding.done.add(offset)
+                binding.given.pop(offset, None)
+
     def nack(self, queue: bytes, ack: wire.Ack, session: object | None, holder: object, unseen: bool) -> None:
         """Gives what the session has of a queue (None: what anyone has) to `holder`, until `release` takes it back: so
         a delay is kept. What was delivered as often as may be is dead. `unseen`: this delivery does not count."""

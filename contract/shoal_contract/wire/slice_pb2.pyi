@@ -856,6 +856,7 @@ class Acks(_message.Message):
     ACKS_FIELD_NUMBER: _builtins.int
     TELL_UNACKED_FIELD_NUMBER: _builtins.int
     RESETS_SEEN_FIELD_NUMBER: _builtins.int
+    OF_LOST_STREAM_FIELD_NUMBER: _builtins.int
     tell_unacked: _builtins.bool
     """The acks are taken as always, and then the answer has `unacked`. So a client whose stream was lost asks what became
     of acks that had no answer.
@@ -863,6 +864,11 @@ class Acks(_message.Message):
     resets_seen: _builtins.int
     """How many handles in all this stream's `resets` had told the client when it made this frame: so the slice knows which
     acks are for an earlier life of a handle's queue, and they change nothing. Left out: they count for any life.
+    """
+    of_lost_stream: _builtins.bool
+    """The messages named by handles were given to this client on an earlier stream. They are done wherever they are now:
+    with another session, to be given again, or not given yet. Only what was nacked and waits stays as it is. A slice of
+    an older version does not look at it: it takes what this session has out.
     """
     @_builtins.property
     def acks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ack]: ...
@@ -872,10 +878,11 @@ class Acks(_message.Message):
         acks: _abc.Iterable[Global___Ack] | None = ...,
         tell_unacked: _builtins.bool = ...,
         resets_seen: _builtins.int | None = ...,
+        of_lost_stream: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_resets_seen", b"_resets_seen", "resets_seen", b"resets_seen"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_resets_seen", b"_resets_seen", "acks", b"acks", "resets_seen", b"resets_seen", "tell_unacked", b"tell_unacked"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_resets_seen", b"_resets_seen", "acks", b"acks", "of_lost_stream", b"of_lost_stream", "resets_seen", b"resets_seen", "tell_unacked", b"tell_unacked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__resets_seen: _TypeAlias = _typing.Literal["resets_seen"]  # noqa: Y015
     _WhichOneofArgType__resets_seen: _TypeAlias = _typing.Literal["_resets_seen", b"_resets_seen"]  # noqa: Y015

@@ -154,7 +154,8 @@ class SessionWork:
             named = None if prepared is not None else named_feeds(broker.node, self._session, acks.acks)
             broker.node.acks.then(flushed, named)
 
-        settling.take_acks(broker.node, self._source, self._session, list(acks.acks), taken, False, unacked, seen)
+        lost, named_acks = acks.of_lost_stream, list(acks.acks)
+        settling.take_acks(broker.node, self._source, self._session, named_acks, taken, False, unacked, seen, lost)
         broker.start_due_work()
 
     def _nacks(self, sequence: int, nacks: wire.Nacks, answer: Callable[[wire.Answer], None]) -> None:

@@ -22,7 +22,12 @@ from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.unsent import UnsentLists, withdraw_unsent
 from shoal_slice_node.core.fair_queue import FairQueue
-from shoal_slice_node.core.limits import ACK_COST_PER_FLUSH, DONE_RANGES_COPIED_PER_COST, DONE_RANGES_PER_COST
+from shoal_slice_node.core.limits import (
+    ACK_COST_PER_FLUSH,
+    DONE_RANGES_COPIED_PER_COST,
+    DONE_RANGES_MAX,
+    DONE_RANGES_PER_COST,
+)
 from shoal_slice_node.core.rows.detail_row import acked_by_search, count_done, count_ranges, detail_key
 
 _COST: Final = 2
@@ -134,6 +139,36 @@ class AcksInFlight:
             cost_max -= cost
         self._registry.state.counters.acks += acked
         return at, cost_max
+
+    def ack_anywhere(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
+        """Takes an ack of offsets first <= o < to of this key that this attachment's client was given on an earlier
+        stream: wherever they are, except those that rest, as a record may be under way that says what becomes of them.
+        Where the binding has as many done ranges as it may, only of what is out. Returns what it cost, as `ack` does.
+        """
+        registry, feed = self._registry, attachment.feed
+        stream, found = feed.streams.get(key_id), registry.state.key_by_id(key_id)
+        if stream is None or found is None:
+            return 1
+        first, to = max(first, stream.cursor, found[1].low), min(to, stream.end or to, found[1].head)
+        if first >= to:
+            return 1
+        cost = 1 + len(stream.out) // DONE_RANGES_PER_COST
+        if stream.done is not None and len(stream.done) >= DONE_RANGES_MAX:
+            held = stream.held(first, to)
+            return cost + sum(self.ack(one, key_id, low, high) for one, low, high in held)
+        parts = stream.unacked(first, to)
+        if not parts:
+            return cost
+        if parts[-1][1] > stream.next:
+            feed.set_lagging(stream)  # It is to be read from the log, without these.
+        taken = [out for low, high in parts for out in stream.acked_anywhere(low, high)]
+        registry.state.counters.acks += sum(high - low for low, high in parts)
+        self._gather(feed, stream, attachment.session.number)
+        registry.releases.begin_record()
+        registry.releases.add(stream, taken, [])
+        registry.releases.end_record()
+        registry.wake(feed)
+        return cost + (len(parts) + len(taken)) // DONE_RANGES_PER_COST
 
     def gap_leaves(self, session: Session, key_id: bytes, gap: Parcel) -> None:
         """Notes that a gap leaves for a session: what it names is done, as turns come."""

@@ -310,13 +310,26 @@ class Stream:
         """Notes that first <= offset < to, which was not done, is done in the tables, whether it is out, to be given
         again, or not given yet. Returns what was out, for `release`."""
         level = self.is_flushed
+        taken = self.acked_anywhere(first, to)
+        if level:  # Else the next flush takes it once more, which changes nothing.
+            self._flushed, self._unflushed = self.cursor, None
+        return taken
+
+    def acked_anywhere(self, first: int, to: int) -> list[Out]:
+        """Notes that first <= offset < to is done, whether it is out, to be given again, or not given yet; nothing of
+        it may rest. Returns what was out, for `release`."""
         taken = self._take_out(first, to)
         self._acked(first, to)
         self.next = max(self.next, self.cursor)
         self.forget_returned(first, to)
-        if level:  # Else the next flush takes it once more, which changes nothing.
-            self._flushed, self._unflushed = self.cursor, None
         return taken
+
+    def unacked(self, first: int, to: int) -> list[tuple[int, int]]:
+        """Returns the stretches of first <= offset < to that are neither done nor rest, whatever is published yet."""
+        known = Ranges(self.done.within(first, to) if self.done else ())
+        for resting in self.resting.within(first, to) if self.resting else ():
+            known.add(max(first, resting.first), min(to, resting.to))
+        return known.gaps(first, to)
 
     def _take_out(self, first: int, to: int) -> list[Out]:
         """Takes what is out of first <= o < to. Until the caller calls `release` it still counts for those that had

@@ -45,17 +45,19 @@ def take_acks(
     everyone: bool,
     unacked: list[int] | None = None,
     seen: int = _ALL_RESETS,
+    of_lost_stream: bool = False,
 ) -> None:
     """Acks what this session (`everyone`: any session) has out; what is not out stays as it is. Calls `done` with None
     when all acks were looked at, which may be at once; or with the error, and then nothing was acked. The acks become
     durable with one of the next flushes, as each has a bound: `AckFlush.then` tells when, and nothing else does.
     `unacked`: is filled with the places of what is still unacked then (`Unacked` of the contract); all the rest is
     durable once `then` has told. `seen`: how many resets the client had seen (`resets_seen`).
+    `of_lost_stream`: what handles name is acked wherever it is (`Acks` of the contract).
 
     Raises TooLarge.
     """
     consumers = count_acks(acks)
-    work = _ack_all(node, session, acks, everyone, unacked, seen)
+    work = _ack_all(node, session, acks, everyone, unacked, seen, of_lost_stream)
     _settle(node, source, work, consumers if unacked is None else 2 * consumers, done)
 
 
@@ -109,7 +111,13 @@ def _check_names(node: Node, acks: Sequence[wire.Ack]) -> Work[list[tuple[wire.A
 
 
 def _ack_all(
-    node: Node, session: Session, acks: Sequence[wire.Ack], everyone: bool, unacked: list[int] | None, seen: int
+    node: Node,
+    session: Session,
+    acks: Sequence[wire.Ack],
+    everyone: bool,
+    unacked: list[int] | None,
+    seen: int,
+    of_lost_stream: bool,
 ) -> Work[None]:
     """Checks all acks, then takes them, then tells what is unacked. Raises InvalidName, Malformed, NotOwner, before
     anything is acked."""
@@ -123,9 +131,14 @@ def _ack_all(
             continue
         key_id, low, to = row[ID], ack.low, ack.to
         handles = [] if everyone else list(ack.handles)
+        anywhere = of_lost_stream and low > 0  # Else it means what this session was given.
         at = 0
         while at < len(handles):
-            at, left = taking.ack_handles(session, handles, at, key_id, low, to, seen, left)
+            if anywhere:
+                left -= _ack_anywhere(node, session, handles[at], key_id, low, to, seen)
+                at += 1
+            else:
+                at, left = taking.ack_handles(session, handles, at, key_id, low, to, seen, left)
             if left <= 0:
                 left = ACKED_PER_STEP
                 yield
@@ -136,6 +149,14 @@ def _ack_all(
                 yield
     if unacked is not None:
         unacked.extend((yield from still_unacked(node.state, node.dispatcher.feeds, session, named, seen)))
+
+
+def _ack_anywhere(node: Node, session: Session, handle: int, key_id: bytes, low: int, to: int, seen: int) -> int:
+    """Acks what a handle's queue has of a key, wherever it is. Returns what it cost, in acks."""
+    attachment = session.attachments.get(handle)
+    if attachment is None or attachment.resets_before > seen:
+        return 1
+    return node.dispatcher.acks.ack_anywhere(attachment, key_id, low, to)
 
 
 def _nack_all(node: Node, session: Session, nacks: wire.Nacks, terms: NackTerms, everyone: bool) -> Work[None]:
