@@ -68,6 +68,16 @@ def test_what_nobody_reads_of_the_heavy_keeps_no_others_of_them_waiting() -> Non
     assert len(held) > 20
 
 
+def test_a_heavy_one_begins_as_the_work_of_another_has_ended_though_its_answer_is_large() -> None:
+    room = room_for(8)
+    held: list[Reservation] = []
+    for source in HEAVY[:7]:
+        room.reserve(held.append, source)
+    assert len(held) == 6
+    held[0].settle(LARGE_ANSWER_BYTES + 1)
+    assert len(held) == 7
+
+
 @pytest.mark.parametrize("works_on", [False, True])
 @pytest.mark.parametrize("answers", [2, 8])
 def test_the_heavy_have_their_turn_though_others_always_wait(answers: int, works_on: bool) -> None:

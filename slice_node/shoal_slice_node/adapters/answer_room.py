@@ -187,7 +187,7 @@ class AnswerRoom:
             share.hold(by_bytes)
         else:
             share.let_go(-by_bytes)
-            self._admit()
+        self._admit()  # Also where it holds more: work on it may have ended.
 
     def let_go(self, source: Hashable, freed_bytes: int, is_small: bool) -> None:
         """Ends one reservation of this source and frees its bytes."""
