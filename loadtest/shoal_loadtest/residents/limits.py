@@ -74,7 +74,8 @@ at the broker and as much at the generator, which share this machine. Above this
 checks every message."""
 
 CONSUMED_PER_SESSION_MAX: Final = 180_000
-"""Queues of one generator on one slice, on average: a session attaches at most 200,000, and slices differ."""
+"""Queues of one generator: a session attaches at most 200,000, and those of residents that leave count until they
+have left."""
 
 LOGINS_PER_BATCH: Final = 64
 CROWD_WORKERS: Final = 8

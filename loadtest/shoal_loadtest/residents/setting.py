@@ -42,8 +42,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def consumed_per_generator(self) -> int:
-        """Returns the most queues: each generator has one session on each slice."""
-        return min(self.consumed_max // self.generators, CONSUMED_PER_SESSION_MAX * self.slices)
+        """Returns the most queues: each generator has one inbox, which attaches all of them at each slice."""
+        return min(self.consumed_max // self.generators, CONSUMED_PER_SESSION_MAX)
 
     @property
     def folder(self) -> Path:

@@ -15,5 +15,5 @@ def consumed(slices: int, generators: int, consumed_max: int) -> int:
 def test_a_generator_consumes_no_more_than_its_sessions_may_attach() -> None:
     assert CONSUMED_PER_SESSION_MAX < ATTACHED_PER_SESSION_MAX
     assert consumed(1, 1, 300_000) == CONSUMED_PER_SESSION_MAX
-    assert consumed(3, 1, 300_000) == 300_000
+    assert consumed(3, 1, 300_000) == CONSUMED_PER_SESSION_MAX, "an inbox attaches all of its queues at each slice"
     assert consumed(1, 2, 300_000) == 150_000
