@@ -15,6 +15,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Callable, Hashable
 from itertools import count
+from operator import attrgetter
 
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.limits import (
@@ -225,7 +226,7 @@ class AnswerRoom:
             may_begin += heavy
         if not may_begin:
             return None
-        oldest = min(may_begin, key=_first)
+        oldest = min(may_begin, key=attrgetter("first"))
         chosen = oldest if self._passed >= PASSED_MAX else may_begin[0]
         self._passed = 0 if chosen is oldest else self._passed + 1
         self._heavy_passed = 0 if not heavy or chosen in heavy else self._heavy_passed + 1
@@ -254,7 +255,3 @@ class AnswerRoom:
         of_heavy = line in (self._heavy.have_none, self._heavy.have_some)
         self._heavy_works += of_heavy
         start(Reservation(self, source, size_bytes, of_heavy=of_heavy))
-
-
-def _first(line: WaitingLine) -> int:
-    return line.first

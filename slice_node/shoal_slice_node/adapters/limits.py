@@ -306,8 +306,8 @@ LARGE_ANSWER_WEIGHT: Final = 128
 """The weight of a pull or a describe. Each answer has up to 4 MiB, so a session holds about 32 MiB of them."""
 
 DESCRIBE_WEIGHT: Final = 32
-"""The least weight of a describe, however small its answer: it may walk over 200,000 bindings. So 32 of a session, as
-many as the client library has under way, are worked on at a time: not all that there is room for."""
+"""The least weight of a describe, however small its answer: it may walk over 200,000 bindings. So 32 of a session are
+worked on at a time, not all that there is room for."""
 
 LOOP_SLICE_MS: Final = 4
 """How long the loop may apply records or read logs before all other work gets its turn."""

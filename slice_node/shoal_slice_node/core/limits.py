@@ -17,7 +17,7 @@ BUCKET_ENTRIES_LOW: Final = 16
 """If the mean number of bindings per row is below this, a queue gives up its last row."""
 
 BUCKET_ENTRIES_MAX: Final = 512
-"""A row of a queue takes so many bindings. Ids of keys are spread over rows by
+"""A row of a queue takes so many bindings (but see RoomInBuckets). Ids of keys are spread over rows by
 a checksum which everyone can compute, so who makes millions of keys can choose those of one row. Without that rows have
 up to some 130, in a queue of any size. A row of 512 takes 0.1 ms to read and write."""
 

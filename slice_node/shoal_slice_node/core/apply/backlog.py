@@ -11,10 +11,8 @@ from shoal_slice_node.core.rows.key_row import KeyRow
 
 
 class LogMeasure:
-    """Measures one key's log. Ascending offsets read and decode each log row only once.
-
-    Call `pause` before others may change the log.
-    """
+    """Measures one key's log. Ascending offsets read and decode each log row once between two pauses. Call `pause`
+    before others may change the log."""
 
     def __init__(self, state: State, key: KeyRow) -> None:
         self._cost = 0

@@ -60,15 +60,17 @@ class RoomInBuckets:
             return
         starts = queue.bucket(key_id).starts
         new.difference_update([one for one in new if one in starts])
-        if not new or len(starts) + len(new) <= BUCKET_ENTRIES_MAX:
+        value = len(starts) + len(new)
+        if not new or value <= BUCKET_ENTRIES_MAX:
             return
         name, key = state.refusals.shown(queue.name), state.refusals.shown(full_name[NAME])
         raise ResourceExhausted(
             f"queue {name} has {len(starts)} bindings in the row where that of key {key} would be, and may have"
-            f" {BUCKET_ENTRIES_MAX}: unbind some of its keys, or bind another queue to this one",
+            f" {BUCKET_ENTRIES_MAX}: this request would make it {value}. Unbind some of its keys, or bind another queue"
+            " to this one",
             subject="bindings in a row of a queue",
             limit=BUCKET_ENTRIES_MAX,
-            value=len(starts) + len(new),
+            value=value,
         )
 
 

@@ -9,12 +9,7 @@ from typing import Final, NamedTuple
 
 from shoal_contract.errors import NoSuchQueue, ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.apply.bind_checks import (
-    RoomInBuckets,
-    check_done_ranges,
-    check_offsets,
-    is_bound,
-)
+from shoal_slice_node.core.apply.bind_checks import RoomInBuckets, check_done_ranges, check_offsets, is_bound
 from shoal_slice_node.core.apply.effects import Bound, Joined, Left, Unbound
 from shoal_slice_node.core.apply.log_rows import first_row
 from shoal_slice_node.core.apply.lookups import bound_key

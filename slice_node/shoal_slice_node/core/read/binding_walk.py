@@ -13,7 +13,7 @@ take half a megabyte, decoded.
 
 from __future__ import annotations
 
-from itertools import islice
+from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias
 from zlib import crc32
 
@@ -22,6 +22,7 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.limits import READ_ROWS_PER_STEP, WALKED_IDS_MAX, WALKED_RANGES_PER_COST
 from shoal_slice_node.core.ranges import Ranges
 from shoal_slice_node.core.rows.detail_row import (
+    KEY_ID,
     count_done_offsets,
     count_ranges,
     decode_detail,
@@ -36,9 +37,6 @@ from shoal_slice_node.core.rows.queue_row import Bucket
 _HASH_BITS = 32
 _REVERSED = bytes([int(f"{byte:08b}"[::-1], 2) for byte in range(256)])
 """Maps a byte to that with its bits in the opposite order."""
-
-_DETAILS_AT_ONCE: Final = 16
-"""Rows of table `detail` that are read at once: up to a megabyte."""
 
 _SORTED_PER_COST: Final = 16
 """Places that are sorted for one unit of cost."""
@@ -102,8 +100,8 @@ class BindingWalk:
         """The queue as it is in this step."""
         self._ended_after: bytes | None = bytes(ID_BYTES)
         """The key id from which on ended bindings may follow; None: those were all."""
-        self._details: list[tuple[bytes, bytes]] = []
-        """Rows of table `detail` that were read in this step, the next one last."""
+        self._details: Iterator[tuple[bytes, bytes]] | None = None
+        """Reads table `detail` from there on, in this step."""
         self._last: _Place = (0, b"")
         """Where it is among the live ones."""
         self._places: list[_Place] = []
@@ -139,7 +137,7 @@ class BindingWalk:
         self.cost = 0
         self._moved = False
         self._queue = self._bucket = None
-        self._details = []
+        self._details = None
         self._places = []
 
     def again(self) -> Binding | None:
@@ -152,11 +150,8 @@ class BindingWalk:
             found = self._live(queue, key_id)
             return found if found is not None and found.start == start else None
         row = self._state.tables.detail.get(detail_key(queue.id, key_id))
-        if row is None:
-            return None
-        self.cost += _cost_of(row)
-        found = Binding(key_id, *places_of(row), row)
-        return found if (found.start, found.end) == (start, end) else None
+        found = None if row is None else self._of_row(key_id, row)
+        return found if found is not None and (found.start, found.end) == (start, end) else None
 
     def _load(self) -> Queue | None:
         if self._queue is None:
@@ -166,20 +161,23 @@ class BindingWalk:
 
     def _next_ended(self, queue: Queue) -> Binding | None:
         assert self._ended_after is not None
-        if not self._details:
+        if self._details is None:
             rows = self._state.tables.detail.scan(queue.id, detail_key(queue.id, self._ended_after))
-            self._details = list(islice(rows, _DETAILS_AT_ONCE)) if queue.details else []
-            self._details.reverse()
-        if not self._details:
-            self._ended_after = None
+            self._details = rows if queue.details else iter(())
+        read = next(self._details, None)
+        if read is None:
+            self._ended_after = self._details = None
             return None
-        row_key, row = self._details.pop()
-        key_id = row_key[ID_BYTES:]
+        key_id, row = read[0][KEY_ID], read[1]
         self._ended_after = next_id(key_id)
         self._moved = True
-        self.cost += _cost_of(row)
-        found = Binding(key_id, *places_of(row), row)
+        found = self._of_row(key_id, row)
         return found if found.end else None
+
+    def _of_row(self, key_id: bytes, row: bytes) -> Binding:
+        """Returns the binding that a row of table `detail` says all of: an ended one."""
+        self.cost += _cost_of(row)
+        return Binding(key_id, *places_of(row), row)
 
     def _next_live(self, queue: Queue) -> Binding | None:
         if self._few:
