@@ -51,8 +51,8 @@ def detach(world: World, random: Random) -> None:
         read(world, client, requests.detach(world.node.node, client.session, request), random)
 
 
-def read(world: World, client: Client | None, work: Callable[[], Work[wire.Answer]], random: Random) -> None:
-    """Submits work as the session's stream, or a unary call, does."""
+def read(world: World, client: Client | None, work: Callable[[], Work[wire.Answer | None]], random: Random) -> None:
+    """Submits work as the session's stream, or a unary call, does. What is not done quickly is dropped."""
     source = UNARY if client is None else source_of(client.session)
 
     def answered(answer: wire.Answer) -> None:
@@ -63,7 +63,7 @@ def read(world: World, client: Client | None, work: Callable[[], Work[wire.Answe
 
     if client is not None and client.session.closed:
         return
-    adapted.submit_work(world.node, source, 0, work, answered)  # type: ignore[arg-type]
+    adapted.submit_work(world.node, source, 0, work, answered, again=lambda: None)  # type: ignore[arg-type]
     if random.random() < world.prompt:
         world.settle()
 
@@ -76,7 +76,7 @@ def pull(world: World, random: Random) -> None:
     session = world.node.shared if client is None else client.session
     world.say("pull", session.number, request)
     default_ms = 1500 if client is None else 0
-    read(world, client, requests.pull(world.node.node, session, request, default_ms, 3000), random)
+    read(world, client, random.choice(requests.pull(world.node.node, session, request, default_ms, 3000)), random)
 
 
 def receive(world: World, session: int, handle: int | None, delivery: wire.Delivery) -> None:

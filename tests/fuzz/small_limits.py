@@ -131,6 +131,7 @@ SMALL: dict[str, tuple[int, ...]] = {
     "CONSUMERS_PER_QUEUE_MAX": (1,),
     "ATTACHED_PER_SESSION_MAX": (2,),
     "HEAVY_RANGES": (0, 1),
+    "QUICK_BINDINGS_MAX": (0, 2),
     "RANGES_PART": (1, 50, 1_000),
     "PULLED_RANGES_PART": (1, 50, 1_000),
     "OVERDRAWN_RANGES_PART": (1, 1_000),

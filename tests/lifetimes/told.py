@@ -22,7 +22,7 @@ class Run(Ending):
         self.wrote()
         self.core.pump()  # A session ends in turns.
         request = wire.Describe(queues=[name.encode()], bindings=True)
-        described = finish(requests.describe(self.core.node, request)()).description.queues[0]
+        described = finish(requests.describe(self.core.node, request).whole()).description.queues[0]
         queue, farewell = self.model.queues[name], self.model.farewells.timers[name].farewell
         assert described.exists, f"{name} is gone"
         consumers = len(self.consumers(name))

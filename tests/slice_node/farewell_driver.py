@@ -62,7 +62,7 @@ class FarewellDriver(CoreDriver):
     def described(self, queue: str) -> tuple[str, int, int] | None:
         """What a describe says of a queue's farewell: key, seconds, when it is due; None: it has none."""
         work = requests.describe(self.node, wire.Describe(queues=[queue.encode()]))
-        (found,) = finish(work()).description.queues
+        (found,) = finish(work.whole()).description.queues
         if not found.HasField("farewell"):
             return None
         return found.farewell.key.decode(), found.farewell.after_s, found.farewell.due_ms

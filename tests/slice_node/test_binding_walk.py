@@ -102,7 +102,7 @@ class Asked:
 
     def describe(self, name: str) -> None:
         work = requests.describe(self.core.node, wire.Describe(queues=[name.encode()]))
-        self.core.node.add_work(self.source, work(), lambda *_: self.done.append(name), looks=True)
+        self.core.node.add_work(self.source, work.whole(), lambda *_: self.done.append(name), looks=True)
 
     def other(self) -> None:
         def attach() -> Work[None]:
@@ -165,7 +165,7 @@ def test_pulls_of_a_session_wait_for_each_other() -> None:
             taken = answer.pulled.deliveries
             assert (taken[0].low, taken[-1].to) == [(1, 601), (601, 606), (606, 611)][number]
 
-        core.node.add_work(asked.source, work(), done)
+        core.node.add_work(asked.source, work.whole(), done)
     while core.node.has_turns and len(order) < 3:
         core.node.turn()
     assert order == [0, 1, 2]

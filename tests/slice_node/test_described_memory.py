@@ -48,7 +48,7 @@ def test_thousands_of_done_ranges_are_in_memory_within_a_step_only(core: CoreDri
     assert queue_id is not None
     pull = wire.Pull(queue=b"q", messages_max=1, peek=True)
     works: list[Work[object]] = [
-        described(core) if looks == "describe" else requests.pull(core.node, core.session(), pull, 0, 0)()
+        described(core) if looks == "describe" else requests.pull(core.node, core.session(), pull, 0, 0).whole()
         for _ in range(10)
     ]
     tracemalloc.start()

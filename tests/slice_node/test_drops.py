@@ -275,7 +275,7 @@ def test_no_session_begins_to_consume_a_queue_whose_drop_is_being_written() -> N
     session = core.session()
     with writing(core, drop_if("q0", unused=True)):
         assert not core.attach(session, "q0"), "it is as good as dropped"
-        answer = finish(pull(core.node, core.session(), wire.Pull(queue=b"q0"), 0, 0)())
+        answer = finish(pull(core.node, core.session(), wire.Pull(queue=b"q0"), 0, 0).whole())
         assert not answer.pulled.deliveries
         core.node.commit.written()
     assert not exists(core, "q0") and not core.dispatcher.registry.ending

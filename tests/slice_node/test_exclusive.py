@@ -239,12 +239,12 @@ def test_pulls_are_refused_while_a_session_has_it_attached() -> None:
     core.change(publish("k", b"1"))
     pull = wire.Pull(queue=b"q", messages_max=1)
     with pytest.raises(Conflict, match="queue q is exclusive"):
-        finish(requests.pull(core.node, puller, pull, 0, 1000)())
+        finish(requests.pull(core.node, puller, pull, 0, 1000).whole())
     peek = wire.Pull(queue=b"q", messages_max=1, peek=True)
-    assert finish(requests.pull(core.node, puller, peek, 0, 1000)()).pulled.deliveries
+    assert finish(requests.pull(core.node, puller, peek, 0, 1000).whole()).pulled.deliveries
     core.dispatcher.close(old)
     core.pump()
-    assert finish(requests.pull(core.node, puller, pull, 0, 1000)()).pulled.deliveries
+    assert finish(requests.pull(core.node, puller, pull, 0, 1000).whole()).pulled.deliveries
 
 
 def test_an_attach_that_is_refused_takes_no_exclusive_queue() -> None:

@@ -75,7 +75,7 @@ def test_what_a_pull_took_whose_session_ended_meanwhile_was_delivered_to_nobody(
     session = core.session()
     source, answers = Source(b"c", 1), []
     pull = requests.pull(core.node, session, wire.Pull(queue=b"q", messages_max=100), 0, 60_000, PullAnswer())
-    core.node.add_work(source, pull(), lambda answer, error: answers.append(answer))
+    core.node.add_work(source, pull.whole(), lambda answer, error: answers.append(answer))
     while steps and not answers:
         core.node.turns.step()
         steps -= 1
@@ -101,7 +101,7 @@ def test_a_lease_that_ends_before_the_answer_left_counts_no_delivery_and_tells_n
     for number in range(5):
         core.change(publish("k", b"%d" % number))
     session, answer = core.session(), PullAnswer()
-    finish(requests.pull(core.node, session, wire.Pull(queue=b"q", messages_max=9), 1_000, 60_000, answer)())
+    finish(requests.pull(core.node, session, wire.Pull(queue=b"q", messages_max=9), 1_000, 60_000, answer).whole())
     core.now_ms += 2_000
     core.end_leases()
     answer.left()

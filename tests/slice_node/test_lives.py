@@ -212,7 +212,7 @@ def backlog(core: CoreDriver) -> list[int]:
     """How many messages each of the queues still has to ack."""
     core.flush()
     request = wire.Describe(queues=[b"q", b"r"])
-    description = finish(requests.describe(core.node, request)()).description
+    description = finish(requests.describe(core.node, request).whole()).description
     return [queue.messages for queue in description.queues]
 
 
@@ -301,7 +301,7 @@ async def test_all_that_is_told_of_a_life_comes_behind_the_word_that_the_one_bef
 
 def pulled(core: CoreDriver, session: Session) -> tuple[list[int], int]:
     """The offsets that a pull of q gives, and the life that its answer tells."""
-    answer = finish(requests.pull(core.node, session, wire.Pull(queue=b"q"), 0, 1000)()).pulled
+    answer = finish(requests.pull(core.node, session, wire.Pull(queue=b"q"), 0, 1000).whole()).pulled
     return [offset for one in answer.deliveries for offset in range(one.low, one.to)], answer.life
 
 

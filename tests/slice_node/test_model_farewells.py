@@ -232,7 +232,7 @@ class FarewellMachine(RuleBasedStateMachine):
     @precondition(lambda self: hasattr(self, "core"))
     def describe_says_what_is_kept_and_when_it_is_due(self) -> None:
         node = self.core.node
-        answer = finish(requests.describe(node, wire.Describe(queues=[queue.encode() for queue in QUEUES]))())
+        answer = finish(requests.describe(node, wire.Describe(queues=[queue.encode() for queue in QUEUES])).whole())
         for found in answer.description.queues:
             kept = self.kept.get(found.queue.decode())
             assert found.exists == (kept is not None)

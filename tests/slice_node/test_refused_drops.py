@@ -29,7 +29,7 @@ def flood(core: CoreDriver, found: list[Effects], incarnation: int = 0) -> wire.
 
 def pulled(core: CoreDriver) -> int:
     asked = wire.Pull(queue=b"q0", lease_ms=1_000)
-    return len(finish(pull(core.node, core.session(), asked, 0, 1_000)()).pulled.deliveries)
+    return len(finish(pull(core.node, core.session(), asked, 0, 1_000).whole()).pulled.deliveries)
 
 
 @pytest.mark.parametrize("how", ["attach", "pull"])

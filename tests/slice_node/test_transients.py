@@ -219,7 +219,7 @@ def test_who_attaches_a_queue_that_is_about_to_end_waits_for_the_next_of_its_nam
     session = core.session()
     assert not core.attach(session, "t")
     with pytest.raises(NoSuchQueue):
-        finish(requests.pull(core.node, session, wire.Pull(queue=b"t"), 0, 1000)())
+        finish(requests.pull(core.node, session, wire.Pull(queue=b"t"), 0, 1000).whole())
     core.commit()
     assert not core.exists("t")
     core.transient("t")

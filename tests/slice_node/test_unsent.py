@@ -376,7 +376,7 @@ def test_a_numbered_nack_of_a_pull_whose_answer_has_not_left_gives_it_back(core:
     """It failed inside the slice, and could end the session."""
     core.change(declare("q"), bind("q", "k"), *[publish("k", b"x")] * 3)
     session, answer = core.session(), PullAnswer()
-    finish(requests.pull(core.node, session, wire.Pull(queue=b"q", messages_max=2), 0, 60_000, answer)())
+    finish(requests.pull(core.node, session, wire.Pull(queue=b"q", messages_max=2), 0, 60_000, answer).whole())
     named = wire.Ack(key=b"k", low=1, to=3, queues=[b"q"])
     core.frame(session, wire.Nacks(messages=[named], unseen=True, number=1))
     answer.left()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,8 @@ from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import requests
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.limits import ANSWERS_PENDING_MAX, DESCRIBE_WEIGHT
-from shoal_slice_node.core.turns import Source, Work
+from shoal_slice_node.core.node.requests import Read
+from shoal_slice_node.core.turns import Source
 
 from .brokers import connected, running
 from .core_driver import bind, declare
@@ -29,13 +29,13 @@ async def test_few_describes_of_a_session_are_worked_on_at_a_time(
     """Two sessions with 1,000 describes of 10 bytes each kept all room for reads that wait, until nearly all of them
     ended together: no pull of another session was answered for minutes."""
     under_way = most = 0
-    submit_work = requests.submit_work
+    submit_read = requests.submit_read
 
     def submit(
         broker: Broker,
         source: Source,
         sequence: int,
-        work: Callable[[], Work[wire.Answer]],
+        read: Read,
         answer: requests.Answered,
         *more: Any,
         **named: Any,
@@ -49,9 +49,9 @@ async def test_few_describes_of_a_session_are_worked_on_at_a_time(
             under_way -= 1
             answer(found)
 
-        submit_work(broker, source, sequence, work, answered, *more, **named)
+        submit_read(broker, source, sequence, read, answered, *more, **named)
 
-    monkeypatch.setattr(requests, "submit_work", submit)
+    monkeypatch.setattr(requests, "submit_read", submit)
     async with running(tmp_path) as broker, connected(broker, tmp_path) as channel, asyncio.timeout(60):
         session = await RawSession.open(SliceServiceStub(channel))
         await session.change(declare("q"), bind("q", *(f"k{number}" for number in range(900))))

@@ -867,8 +867,9 @@ class Acks(_message.Message):
     """
     of_lost_stream: _builtins.bool
     """The messages named by handles were given to this client on an earlier stream. They are done wherever they are now:
-    with another session, to be given again, or not given yet. Only what was nacked and waits stays as it is. A slice of
-    an older version does not look at it: it takes what this session has out.
+    with another session, to be given again, or not given yet. Only what was nacked and waits stays as it is. An ack with
+    low == 0 means what this session was given, all the same. A slice of an older version does not look at this field:
+    it takes what this session has out.
     """
     @_builtins.property
     def acks(self) -> _containers.RepeatedCompositeFieldContainer[Global___Ack]: ...

@@ -138,6 +138,8 @@ class Answers:
             if self._closed:
                 reservation.release()
                 return False
+            if reserved is not None:
+                self._reservations.discard(reserved)  # It was released, and this one comes in its place.
             reserved = reservation
             self._reservations.add(reservation)
             return True

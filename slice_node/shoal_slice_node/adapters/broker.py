@@ -91,7 +91,7 @@ class Broker:
         half, quarter = memory.pending_bytes // 2, memory.pending_bytes // 4
         self.large_frames = FrameRoom(half)
         self.node = data.replica.lead(lead.epoch, steady_ms(), shares, self.large_frames.give)
-        self.answers = AnswerRoom(memory.answers_bytes, self.node.turns.long_work.is_heavy)
+        self.answers = AnswerRoom(memory.answers_bytes)
         self.kept_frames = KeptFrames(quarter, quarter, half, self.large_frames, self.answers)
         self.checkpoints.on_emptied = self.node.reclaims.note_keys
         self.node.key_walk.checkpoint_lsn = lambda: self.store.checkpoint_lsn

@@ -268,12 +268,12 @@ PASSED_MAX: Final = 8
 """How many connections without answers begin before one that has some: it would wait for ever where others always
 come."""
 
-HEAVY_PASSED_MAX: Final = 256
-"""How many others begin before a connection that asks for most of the long work, however many such are worked on."""
+LONG_PASSED_MAX: Final = 256
+"""How many others begin before a long read, however many such are worked on."""
 
-LIGHT_ANSWERS_MAX: Final = 4
-"""How many large answers' room those connections that ask for most of the long work leave to the others while they are
-worked on; but at most every fourth, or one of two or three."""
+QUICK_ANSWERS_MAX: Final = 4
+"""How many large answers' room long reads leave to the quick ones while they are worked on; but at most every fourth,
+or one of two or three."""
 
 SMALL_ANSWER_BYTES: Final = 16 << 10
 SMALL_ANSWERS_BYTES: Final = 512 << 10

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
@@ -15,12 +16,16 @@ from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, e
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.live_changes import publish_live
-from shoal_slice_node.core.node.requests import as_shoal_error
+from shoal_slice_node.core.node.requests import Read, as_shoal_error
 from shoal_slice_node.core.turns import Source, Work
 from shoal_slice_node.core.verbs.atomic import refusal_of
 from shoal_slice_node.core.verbs.changes import Checked
 
 Answered = Callable[[wire.Answer], None]
+
+
+def _always_done() -> None:
+    raise AssertionError("work that is not a read has no answer")
 
 
 def submit_change(
@@ -110,40 +115,66 @@ def submit_work(
     broker: Broker,
     source: Source,
     sequence: int,
-    work: Callable[[], Work[wire.Answer]],
+    work: Callable[[], Work[wire.Answer | None]],
     answer: Answered,
-    on_reserved: Callable[[Reservation], bool] | None = None,
-    answer_bytes: int = LARGE_ANSWER_BYTES,
+    again: Callable[[], None] = _always_done,
     looks: bool = False,
 ) -> None:
     """Does `work` in turns, and answers with its result. It begins after everything that its source submitted before is
-    applied; the work of one source is done one piece after the other, unless it only `looks` (Node.add_work). With
-    `on_reserved` it begins only when there is room for an answer of `answer_bytes`: `on_reserved` then gets the
-    reservation, and returns whether the answer is still wanted."""
+    applied; the work of one source is done one piece after the other, unless it only `looks` (Node.add_work). `again`:
+    called if the result is None."""
+    begin = partial(_begin, broker, source, sequence, work, answer, again, looks)
+    _after_changes(broker, source, sequence, begin, answer)
 
-    def begin() -> None:
-        broker.add_work(source, work(), done, looks)
+
+def submit_read(
+    broker: Broker,
+    source: Source,
+    sequence: int,
+    read: Read,
+    answer: Answered,
+    on_reserved: Callable[[Reservation], bool],
+    answer_bytes: int = LARGE_ANSWER_BYTES,
+    looks: bool = False,
+) -> None:
+    """Reads as `submit_work` does its work, once there is room for an answer of `answer_bytes`: `on_reserved` then gets
+    the reservation, and returns whether the answer is still wanted. A read that is not done soon gives the room back
+    and waits for room among the long ones: `on_reserved` gets another reservation."""
 
     def reserved(reservation: Reservation) -> None:
-        assert on_reserved is not None
+        def again() -> None:
+            reservation.release()
+            broker.answers.reserve(reserved, source.connection, answer_bytes, is_long=True)
+
         if on_reserved(reservation):
-            begin()
+            work = read.quick if reservation.must_be_quick else read.whole
+            _begin(broker, source, sequence, work, answer, again, looks)
 
-    def applied(_: Effects) -> None:
-        if on_reserved is None:
-            begin()
-        else:
-            broker.answers.reserve(reserved, source.connection, answer_bytes)
+    wait = partial(broker.answers.reserve, reserved, source.connection, answer_bytes)
+    _after_changes(broker, source, sequence, wait, answer)
 
+
+def _after_changes(broker: Broker, source: Source, sequence: int, begin: Callable[[], None], answer: Answered) -> None:
+    item = Item(0, None, lambda _: begin(), lambda error: answer(broker.refusal(sequence, error)))
+    broker.commit_loop.submit(item, source.connection)
+
+
+def _begin(
+    broker: Broker,
+    source: Source,
+    sequence: int,
+    work: Callable[[], Work[wire.Answer | None]],
+    answer: Answered,
+    again: Callable[[], None],
+    looks: bool,
+) -> None:
     def done(found: wire.Answer | None, error: Exception | None) -> None:
         if error is not None:
             answer(broker.refusal(sequence, as_shoal_error(error)))
+        elif found is None:
+            again()
         else:
-            assert found is not None
             found.sequence = sequence
             answer(found)
 
-    def failed(error: ShoalError) -> None:
-        answer(broker.refusal(sequence, error))
-
-    broker.commit_loop.submit(Item(0, None, applied, failed), source.connection)
+    broker.add_work(source, work(), done, looks)

@@ -83,13 +83,13 @@ class SessionWork:
             requests.submit_work(broker, source, sequence, work, answer)
         elif kind == "pull":
             pulled = PullAnswer()
-            work = node_requests.pull(broker.node, session, request.pull, 0, PULL_LEASE_MS_MAX, pulled)
+            read = node_requests.pull(broker.node, session, request.pull, 0, PULL_LEASE_MS_MAX, pulled)
             looks = request.pull.peek  # What is pushed later must not overtake what is pulled.
-            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept, pulled.left), looks=looks)
+            requests.submit_read(broker, source, sequence, read, *self._large(weight, kept, pulled.left), looks=looks)
         elif kind == "describe":
-            work = node_requests.describe(broker.node, request.describe)
+            read = node_requests.describe(broker.node, request.describe)
             size_bytes = described_bytes(request.describe)
-            requests.submit_work(broker, source, sequence, work, *self._large(weight, kept), size_bytes, looks=True)
+            requests.submit_read(broker, source, sequence, read, *self._large(weight, kept), size_bytes, looks=True)
         else:
             raise Malformed(f"frame {sequence} is {kind or 'empty'}: unknown here, or Open a second time")
         return large_bytes

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import grpc
 
@@ -35,8 +36,11 @@ from shoal_slice_node.core.limits import ACK_KEPT_BYTES, DESCRIBED_NAME_KEPT_BYT
 from shoal_slice_node.core.node import requests as node_requests
 from shoal_slice_node.core.node import settling
 from shoal_slice_node.core.node.named_feeds import named_feeds
+from shoal_slice_node.core.node.requests import Read
 from shoal_slice_node.core.turns import Source, Work
 from shoal_slice_node.core.verbs.changes import parse_change
+
+_Found = TypeVar("_Found")
 
 Context = grpc.aio.ServicerContext[Any, Any]
 _UNNUMBERED = ChangeHead(NO_PRODUCER, 0, 0)
@@ -155,10 +159,10 @@ class SliceService:
         return wire.FarewellResponse()
 
     async def pull(self, request: wire.PullRequest, call: Call) -> wire.PullResponse:
-        work = node_requests.pull(
+        read = node_requests.pull(
             self._broker.node, self._session, request.pull, PULL_LEASE_MS_DEFAULT, PULL_LEASE_MS_MAX
         )
-        answer = await (self._look(call, work) if request.pull.peek else self._read(call, work))
+        answer = await (self._look(call, read) if request.pull.peek else self._read(call, read))
         return wire.PullResponse(deliveries=answer.pulled.deliveries, gaps=answer.pulled.gaps)
 
     async def ack(self, request: wire.AckRequest, call: Call) -> wire.AckResponse:
@@ -189,8 +193,8 @@ class SliceService:
             raise failure
 
     async def describe(self, request: wire.DescribeRequest, call: Call) -> wire.DescribeResponse:
-        work = node_requests.describe(self._broker.node, request.describe)
-        answer = await self._look(call, work, described_bytes(request.describe))
+        read = node_requests.describe(self._broker.node, request.describe)
+        answer = await self._look(call, read, described_bytes(request.describe))
         return wire.DescribeResponse(description=answer.description)
 
     async def _change(
@@ -203,39 +207,54 @@ class SliceService:
         answer = await self._ask(
             source, lambda answered: requests.submit_change(self._broker, source, head, data, checked, answered)
         )
+        assert answer is not None
         outcome = only_step(answer.outcome, head.sequence)
         if outcome.refusals:
             raise from_wire(outcome.refusals[0].error)
         return outcome, answer.consumed
 
     async def _read(
-        self,
-        call: Call,
-        work: Callable[[], Work[wire.Answer]],
-        answer_bytes: int = LARGE_ANSWER_BYTES,
-        looks: bool = False,
+        self, call: Call, read: Read, answer_bytes: int = LARGE_ANSWER_BYTES, looks: bool = False
     ) -> wire.Answer:
-        """Does `work` and returns its answer. The room reserved for the answer is kept until the client has it.
-        `looks`: see Node.add_work."""
-        source = Source(call.peer, call.peer)
-        reservation = await self._broker.answers.reserved(source.connection, answer_bytes)
-        call.held.callback(reservation.release)
-        answer = await self._ask(
-            source, lambda answered: requests.submit_work(self._broker, source, 0, work, answered, looks=looks)
-        )
-        reservation.settle(answer.ByteSize())
+        """Does a read and returns its answer: as a quick one, and as a long one if it was not done soon. The room
+        reserved for the answer is kept until the client has it. `looks`: see Node.add_work."""
+        answer = await self._attempt(call, read, answer_bytes, looks, is_long=False)
+        if answer is None:
+            answer = await self._attempt(call, read, answer_bytes, looks, is_long=True)
+            assert answer is not None
         return answer
 
-    async def _look(
-        self, call: Call, work: Callable[[], Work[wire.Answer]], answer_bytes: int = LARGE_ANSWER_BYTES
-    ) -> wire.Answer:
-        """Does as `_read` for work that takes nothing: no other waits for it, and it ends once the client hangs up."""
-        return await self._read(call, _while_wanted(call, work), answer_bytes, looks=True)
+    async def _attempt(
+        self, call: Call, read: Read, answer_bytes: int, looks: bool, is_long: bool
+    ) -> wire.Answer | None:
+        source = Source(call.peer, call.peer)
+        reservation = await self._broker.answers.reserved(source.connection, answer_bytes, is_long)
+        call.held.callback(reservation.release)
+        work = read.quick if reservation.must_be_quick else read.whole
+        answer = await self._ask(
+            source,
+            lambda answered: requests.submit_work(
+                self._broker, source, 0, work, answered, partial(answered, None), looks
+            ),
+        )
+        if answer is None:
+            reservation.release()
+        else:
+            reservation.settle(answer.ByteSize())
+        return answer
 
-    async def _ask(self, source: Source, submit: Callable[[requests.Answered], None]) -> wire.Answer:
-        done: asyncio.Future[wire.Answer] = asyncio.get_running_loop().create_future()
+    async def _look(self, call: Call, read: Read, answer_bytes: int = LARGE_ANSWER_BYTES) -> wire.Answer:
+        """Does as `_read` for a read that takes nothing: no other waits for it, and it ends once the client hangs
+        up."""
+        return await self._read(call, _while_wanted(call, read), answer_bytes, looks=True)
 
-        def answered(answer: wire.Answer) -> None:
+    async def _ask(
+        self, source: Source, submit: Callable[[Callable[[wire.Answer | None], None]], None]
+    ) -> wire.Answer | None:
+        """Submits work and returns its answer, None if that is what it is called with. Raises the answer's error."""
+        done: asyncio.Future[wire.Answer | None] = asyncio.get_running_loop().create_future()
+
+        def answered(answer: wire.Answer | None) -> None:
             if not done.done():
                 done.set_result(answer)
 
@@ -243,29 +262,29 @@ class SliceService:
         submit(answered)
         answer = await done
         self._broker.check_may_answer()
-        if answer.HasField("error"):
+        if answer is not None and answer.HasField("error"):
             raise from_wire(answer.error)
         return answer
 
 
-def _while_wanted(call: Call, work: Callable[[], Work[wire.Answer]]) -> Callable[[], Work[wire.Answer]]:
-    """Returns work that takes nothing, and ends at its next step once the client has hung up."""
+def _while_wanted(call: Call, read: Read) -> Read:
+    """Returns a read that takes nothing, and ends at its next step once the client has hung up."""
     has_left: list[bool] = []
     call.held.callback(has_left.append, True)
 
-    def begin() -> Work[wire.Answer]:
-        wanted = work()
+    def wanted(begin: Callable[[], Work[_Found]]) -> Work[_Found | wire.Answer]:
+        work = begin()
         while not has_left:
             try:
-                next(wanted)
+                next(work)
             except StopIteration as stop:
-                answer: wire.Answer = stop.value
-                return answer
+                found: _Found = stop.value
+                return found
             yield
-        wanted.close()
+        work.close()
         return wire.Answer()
 
-    return begin
+    return Read(lambda: wanted(read.whole), lambda: wanted(read.quick))
 
 
 def _of_queues(acks: Sequence[wire.Ack]) -> list[wire.Ack]:

@@ -578,11 +578,12 @@ LONG_WORK_STEPS: Final = (4, 32, 256)
 """Steps after which a piece of work stands in the second line of turns, the third, and the last. A step takes about a
 millisecond at most; attaching a thousand queues takes forty."""
 
-LONG_WORK_HALVED_STEPS: Final = 1 << 14
-"""Steps of long work after which those counted before weigh half as much: some ten seconds of a busy node."""
+QUICK_STEPS_MAX: Final = 16
+"""Steps that a look at bindings may have in the room of quick reads: some 5 ms. What is not done then gives its room
+back, and begins anew as a long read."""
 
-LONG_WORK_CONNECTIONS_MAX: Final = 4_096
-"""Connections whose steps of long work are counted: 0.5 MB. Where there are more, the counts halve earlier."""
+QUICK_BINDINGS_MAX: Final = QUICK_STEPS_MAX * READ_ROWS_PER_STEP
+"""A pull is a long read if its queue has more bindings, and nobody else consumes it: they must be loaded first."""
 
 PUMP_TURN_HANDLES: Final = 500
 """Streams reached, or taken back from, in one turn: under 1 ms."""

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from shoal_contract.errors import ShoalError
 from shoal_slice_node.core.limits import LONG_WORK_STEPS
-from shoal_slice_node.core.long_work import LongWork
 
 Result = TypeVar("Result")
 Work: TypeAlias = Generator[None, None, Result]
@@ -56,8 +55,6 @@ class Turns:
         self._beside: dict[Source, set[Source]] = {}
         """Maps an owner to what stands for it in the line, for each of its pieces that the others do not wait for."""
         self._turn = 0
-        self.long_work = LongWork()
-        """Which connections ask for most of it."""
 
     def __bool__(self) -> bool:
         return bool(self._pieces)
@@ -117,8 +114,6 @@ class Turns:
         except Exception as error:
             failure = error
         piece.steps += 1
-        if piece.steps > LONG_WORK_STEPS[0]:
-            self.long_work.note(source.connection)
         if ended:
             pieces.popleft()
         if pieces:
@@ -174,6 +169,19 @@ class Turns:
 
 def _nothing() -> Work[None]:
     yield from ()
+
+
+def begun(work: Work[Result], steps_max: int) -> Work[Result | None]:
+    """Does up to so many steps of the work. Returns its result; None: it was not done by then, and is dropped."""
+    for _ in range(steps_max):
+        try:
+            next(work)
+        except StopIteration as stop:
+            result: Result = stop.value
+            return result
+        yield
+    work.close()
+    return None
 
 
 def finish(work: Work[Result]) -> Result:

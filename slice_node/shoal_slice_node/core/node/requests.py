@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from shoal_contract.errors import Corrupt, NoSuchQueue, ShoalError
 from shoal_contract.limits import WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX, WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX
@@ -30,14 +31,23 @@ from shoal_slice_node.core.limits import (
     PULL_BYTES_MAX,
     PULL_MESSAGES_MAX,
     PULL_ROWS_PER_STEP,
+    QUICK_STEPS_MAX,
 )
 from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.read.reading import describe as describe_work
 from shoal_slice_node.core.read.reading import peek
 from shoal_slice_node.core.rows.queue_row import life_of
-from shoal_slice_node.core.turns import Work
+from shoal_slice_node.core.turns import Work, begun
 
 _log = logging.getLogger(__name__)
+
+
+class Read(NamedTuple):
+    """Describes a read that was checked. `whole`: begins it. `quick`: begins it as well; but its result is None, and it
+    has taken nothing, if it would take long."""
+
+    whole: Callable[[], Work[wire.Answer]]
+    quick: Callable[[], Work[wire.Answer | None]]
 
 
 def as_shoal_error(error: Exception) -> ShoalError:
@@ -143,14 +153,14 @@ def pull(
     lease_ms_default: int,
     lease_ms_max: int,
     pull_answer: PullAnswer | None = None,
-) -> Callable[[], Work[wire.Answer]]:
-    """Checks a pull; returns its work. `pull_answer`: see Puller.pull. Raises InvalidName."""
+) -> Read:
+    """Checks a pull, or a peek. `pull_answer`: see Puller.pull. Raises InvalidName."""
     check_name(request.queue, "queue")
     messages = min(request.messages_max or PULL_MESSAGES_MAX, PULL_MESSAGES_MAX)
     body_bytes = min(request.bytes_max or PULL_BYTES_MAX, PULL_BYTES_MAX)
     terms = PullTerms(messages, body_bytes, min(request.lease_ms or lease_ms_default, lease_ms_max))
 
-    def work() -> Work[wire.Answer]:
+    def whole() -> Work[wire.Answer]:
         """Pulls or peeks. Raises NoSuchQueue, ResourceExhausted."""
         queue_id = node.state.tables.queue_by_name.get(request.queue)
         if queue_id is None or node.dispatcher.is_ending(queue_id):
@@ -178,7 +188,15 @@ def pull(
                 yield
         return answer
 
-    return work
+    def quick() -> Work[wire.Answer | None]:
+        if request.peek:
+            return (yield from begun(whole(), QUICK_STEPS_MAX + messages // PULL_ROWS_PER_STEP))
+        queue_id = node.state.tables.queue_by_name.get(request.queue)
+        if queue_id is not None and node.puller.is_long(queue_id):
+            return None
+        return (yield from whole())
+
+    return Read(whole, quick)
 
 
 def check_not_held(feed: Feed, session: Session) -> None:
@@ -188,10 +206,11 @@ def check_not_held(feed: Feed, session: Session) -> None:
         raise consumed_elsewhere(feed.name, feed.exclusive)
 
 
-def describe(node: Node, request: wire.Describe) -> Callable[[], Work[wire.Answer]]:
-    """Checks a describe; returns its work. Raises TooLarge, InvalidName."""
+def describe(node: Node, request: wire.Describe) -> Read:
+    """Checks a describe. Raises TooLarge, InvalidName."""
     check_describe(request)
-    return partial(_describe, node, request)
+    whole = partial(_describe, node, request)
+    return Read(whole, lambda: begun(whole(), QUICK_STEPS_MAX))
 
 
 def _describe(node: Node, request: wire.Describe) -> Work[wire.Answer]:

@@ -1,0 +1,249 @@
+"""Reads that take long keep no room from the quick ones."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from shoal_contract.chunk import parse_chunk
+from shoal_contract.wire import slice_pb2 as wire
+from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_slice_node.adapters.answer_room import AnswerRoom, Reservation
+from shoal_slice_node.adapters.broker import Broker, BrokerOptions
+from shoal_slice_node.adapters.limits import (
+    LARGE_ANSWER_BYTES,
+    LONG_PASSED_MAX,
+    PASSED_MAX,
+    QUICK_ANSWERS_MAX,
+    SMALL_ANSWERS_BYTES,
+)
+from shoal_slice_node.core.limits import QUICK_BINDINGS_MAX
+from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.turns import Source, Work
+
+from .brokers import OPTIONS, connected, running
+from .core_driver import CoreDriver, bind, declare, publish
+from .raw_session import RawSession
+
+if TYPE_CHECKING:
+    from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
+
+BINDINGS = 5 * QUICK_BINDINGS_MAX
+LOOKERS = 12
+READS = {
+    "peek": wire.SessionRequest(pull=wire.Pull(queue=b"large", messages_max=1, peek=True)),
+    "pull": wire.SessionRequest(pull=wire.Pull(queue=b"large", messages_max=1)),
+    "describe": wire.SessionRequest(describe=wire.Describe(queues=[b"large"], bindings=True)),
+}
+"""Reads of a queue with many bindings."""
+LONG = [f"long {number}" for number in range(30)]
+
+
+def room_for(answers: int) -> AnswerRoom:
+    return AnswerRoom(answers * LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
+
+
+@pytest.mark.parametrize(("answers", "kept"), [(1, 0), (2, 1), (3, 1), (8, 2), (40, QUICK_ANSWERS_MAX)])
+def test_some_room_is_kept_from_long_reads(answers: int, kept: int) -> None:
+    """30 connections that looked at large queues again and again made others' pulls wait for 10 s."""
+    room = room_for(answers)
+    held: list[Reservation] = []
+    for source in LONG * 2:
+        room.reserve(held.append, source, is_long=True)
+    assert len(held) == answers - kept
+    honest: list[Reservation] = []
+    for number in range(answers):
+        room.reserve(honest.append, number)
+    assert len(honest) == kept
+    held[0].release()
+    assert (len(held), len(honest)) == (answers - kept, kept + 1), "they come first"
+    for number in range(1_000):
+        for one in (*held[number : number + 1], *honest[number : number + 1]):
+            one.release()
+    assert len(held) == 2 * len(LONG) and not room.share.used_bytes and not room.waiting and not room._long_reads
+
+
+def test_long_answers_that_nobody_reads_keep_no_other_long_read_waiting() -> None:
+    """They are kept from working beside each other, not from their room."""
+    room = room_for(8)
+    held: list[Reservation] = []
+    for source in LONG:
+        room.reserve(held.append, source, is_long=True)
+    assert len(held) == 6
+    for one in held:
+        one.settle(LARGE_ANSWER_BYTES // 4)
+    assert len(held) > 20
+
+
+def test_a_long_read_begins_as_another_has_ended_though_its_answer_is_large() -> None:
+    room = room_for(8)
+    held: list[Reservation] = []
+    for source in LONG[:7]:
+        room.reserve(held.append, source, is_long=True)
+    assert len(held) == 6
+    held[0].settle(LARGE_ANSWER_BYTES + 1)
+    assert len(held) == 7
+
+
+@pytest.mark.parametrize("works_on", [False, True])
+@pytest.mark.parametrize("answers", [2, 8])
+def test_long_reads_have_their_turn_though_others_always_wait(answers: int, works_on: bool) -> None:
+    """`works_on`: what they have begun does not end."""
+    room = room_for(answers)
+    honest: list[Reservation] = []
+    long: list[Reservation] = []
+    for number in range(answers):
+        room.reserve(honest.append, number)
+    for source in LONG[:10]:
+        room.reserve(long.append, source, is_long=True)
+    released = 0
+    while len(long) < answers - 1 + works_on and released < len(honest):
+        room.reserve(honest.append, released + answers)
+        honest[released].release()
+        for one in long if not works_on else ():
+            one.release()
+        released += 1
+    assert len(long) == answers - 1 + works_on
+    turns = LONG_PASSED_MAX if works_on else PASSED_MAX
+    assert released <= (turns + PASSED_MAX + 2) * answers
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_every_read_begins(seed: int) -> None:
+    rng = random.Random(seed)
+    room = AnswerRoom(rng.choice((1, 2, 5)) * LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
+    held: list[Reservation] = []
+    asked = begun = 0
+
+    def start(reservation: Reservation) -> None:
+        nonlocal begun
+        begun += 1
+        held.append(reservation)
+
+    for _ in range(2_000):
+        choice = rng.random()
+        if choice < 0.45:
+            asked += 1
+            room.reserve(start, rng.randrange(6), rng.choice((1_000, LARGE_ANSWER_BYTES)), rng.random() < 0.5)
+        elif held:
+            held.pop(rng.randrange(len(held))).release()
+    while held:
+        held.pop().release()
+    assert begun == asked and not (room.share.used_bytes or room.waiting or room._waiting or room._held)
+
+
+async def filled(stub: SliceServiceAsyncStub) -> None:
+    """Binds queue `large` to many keys, and puts a message into queue `small`."""
+    session = await RawSession.open(stub)
+    await session.change(declare("large"), declare("small"), bind("small", "key"), publish("key", b"here"))
+    for start in range(0, BINDINGS, 1_000):
+        await session.change(*(bind("large", f"key {number}") for number in range(start, min(BINDINGS, start + 1_000))))
+
+
+def few_answers() -> BrokerOptions:
+    """Returns options of a node with room for five large answers."""
+    memory = replace(OPTIONS.memory, answers_bytes=5 * LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
+    return replace(OPTIONS, memory=memory)
+
+
+async def read(stub: SliceServiceAsyncStub, door: str, asked: wire.SessionRequest) -> None:
+    if door == "session":
+        await (await RawSession.open(stub)).ask(asked)
+    elif asked.HasField("pull"):
+        await stub.Pull(wire.PullRequest(pull=asked.pull))
+    else:
+        await stub.Describe(wire.DescribeRequest(describe=asked.describe))
+
+
+async def until(reached: Callable[[], object]) -> None:
+    while True:
+        if reached():
+            return
+        await asyncio.sleep(0)
+
+
+async def settled(broker: Broker) -> None:
+    """Waits until the room for answers is empty."""
+    room = broker.answers
+    await until(lambda: not (room.share.used_bytes or room._waiting or room._held or room._long_reads))
+
+
+@pytest.mark.parametrize("door", ["session", "unary"])
+@pytest.mark.parametrize("kind", ["peek", "describe"])
+async def test_a_pull_does_not_wait_until_large_queues_were_looked_at_on_many_new_connections(
+    tmp_path: Path, door: str, kind: str
+) -> None:
+    """Clients on a new connection for each peek made others' pulls wait 10 to 23 s: nothing told them from these."""
+    async with running(tmp_path, options=few_answers()) as broker, AsyncExitStack() as stack, asyncio.timeout(60):
+        connections = [await stack.enter_async_context(connected(broker, tmp_path)) for _ in range(LOOKERS + 1)]
+        stubs = [SliceServiceStub(connection) for connection in connections]
+        await filled(stubs[0])
+        ended: list[str] = []
+
+        async def ask(stub: SliceServiceAsyncStub, asked: wire.SessionRequest) -> None:
+            await read(stub, door, asked)
+            ended.append(kind)
+
+        tasks = [asyncio.create_task(ask(stub, READS[kind])) for stub in stubs[1:]]
+        await until(lambda: broker.answers.waiting)
+        pulled = await stubs[0].Pull(wire.PullRequest(pull=wire.Pull(queue=b"small", messages_max=1)))
+        assert [parse_chunk(one.chunk).bodies for one in pulled.deliveries] == [[b"here"]]
+        assert len(ended) < 3
+        await asyncio.gather(*tasks)
+        await settled(broker)
+
+
+@pytest.mark.parametrize("door", ["session", "unary"])
+@pytest.mark.parametrize("kind", READS)
+async def test_a_long_read_whose_client_leaves_while_it_waits_keeps_no_room(
+    tmp_path: Path, door: str, kind: str
+) -> None:
+    async with running(tmp_path, options=few_answers()) as broker, connected(broker, tmp_path) as channel:
+        async with asyncio.timeout(60):
+            await filled(SliceServiceStub(channel))
+            async with AsyncExitStack() as stack:
+                for _ in range(LOOKERS):
+                    stub = SliceServiceStub(await stack.enter_async_context(connected(broker, tmp_path)))
+                    stack.callback(asyncio.create_task(read(stub, door, READS[kind])).cancel)
+                await until(broker.answers._long.in_use)
+            await settled(broker)
+            await read(SliceServiceStub(channel), door, READS[kind])
+
+
+@pytest.mark.parametrize("kind", READS)
+def test_a_read_that_is_not_quick_takes_nothing_and_may_be_begun_anew(kind: str) -> None:
+    core = CoreDriver()
+    core.change(declare("large", "small"), bind("small", *(f"key {number}" for number in range(900))))
+    for start in range(0, BINDINGS, 1_000):
+        core.change(bind("large", *(f"key {number}" for number in range(start, min(BINDINGS, start + 1_000)))))
+    core.change(publish("key 0", b"here"))
+    session = core.session()
+
+    def begun(name: bytes) -> requests.Read:
+        if kind == "describe":
+            return requests.describe(core.node, wire.Describe(queues=[name], bindings=True))
+        pull = wire.Pull(queue=name, messages_max=1_000, peek=kind == "peek")
+        return requests.pull(core.node, session, pull, 0, 1_000)
+
+    def messages(begin: Callable[[], Work[wire.Answer | None]]) -> int | None:
+        answers: list[wire.Answer | None] = []
+        core.node.add_work(Source("connection", 1), begin(), lambda answer, _: answers.append(answer))
+        while not answers:
+            core.node.turn()
+        (answer,) = answers
+        if answer is None:
+            return None
+        return answer.description.queues[0].messages if kind == "describe" else len(answer.pulled.deliveries)
+
+    assert messages(begun(b"small").quick) == 1
+    pulled = list(session.pullers)
+    assert messages(begun(b"large").quick) is None and list(session.pullers) == pulled
+    assert messages(begun(b"large").whole) == 1
+    assert kind != "pull" or messages(begun(b"large").quick) == 0, "it is loaded: this is quick now"
