@@ -90,25 +90,28 @@ def _check_cost(state: State, names: Iterable[bytes]) -> Work[None]:
             queue = None
             yield
     _check_bindings(cost)
+    rows_left = READ_ROWS_PER_STEP
     for queue_id in with_details:
-        after = bytes(ID_BYTES)
-        while after:
-            more, after = _ranges_cost(state, queue_id, after)
+        after: bytes | None = bytes(ID_BYTES)
+        while after is not None:
+            more, rows, after = _ranges_cost(state, queue_id, after, rows_left)
             cost += more
             _check_bindings(cost)
-            if after:
+            rows_left -= 1 + rows
+            if rows_left <= 0:
+                rows_left = READ_ROWS_PER_STEP
                 yield
 
 
-def _ranges_cost(state: State, queue_id: bytes, after: bytes) -> tuple[int, bytes]:
-    """Returns what the done ranges of some bindings add to the cost of a Describe, and the key id from which on there
-    may be more; b"": there are none."""
-    cost = count = 0
-    for row_key, row in islice(state.tables.detail.scan(queue_id, detail_key(queue_id, after)), READ_ROWS_PER_STEP):
-        count += 1
+def _ranges_cost(state: State, queue_id: bytes, after: bytes, rows_max: int) -> tuple[int, int, bytes | None]:
+    """Returns what the done ranges of up to `rows_max` bindings add to the cost of a Describe, how many these are, and
+    the key id from which on there may be more; None: there are none."""
+    cost = rows = 0
+    for row_key, row in islice(state.tables.detail.scan(queue_id, detail_key(queue_id, after)), rows_max):
+        rows += 1
         cost += count_ranges(row) // DESCRIBE_RANGES_PER_BINDING
         after = next_id(row_key[KEY_ID])
-    return cost, after if count == READ_ROWS_PER_STEP else b""
+    return cost, rows, after if rows == rows_max else None
 
 
 def _check_bindings(bindings: int) -> None:
