@@ -303,7 +303,7 @@ ANSWERS_HELD_FLOOR_BYTES: Final = 64 << 10
 read."""
 
 LARGE_ANSWER_WEIGHT: Final = 128
-"""The weight of a pull or a describe. Each answer has up to 4 MiB, so a session holds about 32 MiB of them."""
+"""The weight of a pull, or of a describe whose answer may have 4 MiB. So a session holds about 32 MiB of them."""
 
 DESCRIBE_WEIGHT: Final = 32
 """The least weight of a describe, however small its answer: it may walk over 200,000 bindings. So 32 of a session are

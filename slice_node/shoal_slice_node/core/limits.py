@@ -793,8 +793,10 @@ FREED_REFUSED_MAX: Final = 4
 """Looks at connections that found no room out of turn, as one lets go of something: what the first of them waits for
 may be too large, or gone."""
 
-FREED_REFUSED_PER_S: Final = 256
-"""Looks in a second at those that had found no room before one let go of something: 9 ms."""
+FREED_REFUSED_EVERY_MS: Final = 1_000
+FREED_REFUSED_EACH_TIME: Final = 256
+"""How often those are looked at that had found no room before one let go of something, and how many looks each time:
+9 ms, in steps."""
 
 FREED_STREAMS_MAX: Final = 8
 """Keys of a queue that are looked at in one turn for what may come out of turn: that of one may be too large, and small

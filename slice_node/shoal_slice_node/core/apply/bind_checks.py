@@ -67,7 +67,7 @@ class RoomInBuckets:
         raise ResourceExhausted(
             f"queue {name} has {len(starts)} bindings in the row where that of key {key} would be, and may have"
             f" {BUCKET_ENTRIES_MAX}: this request would make it {value}. Unbind some of its keys, or bind another queue"
-            " to this one",
+            " to that key",
             subject="bindings in a row of a queue",
             limit=BUCKET_ENTRIES_MAX,
             value=value,

@@ -1,5 +1,6 @@
-"""Keeps connections of which a session has read all that it had: all that waits for their sessions is looked at for
-what may come out of turn now (out_of_turn.py), key by key, until a round over all of it has given nothing.
+"""Keeps connections of which a session has read all that it had, and some of those that had found no room while others
+let go of theirs: all that waits for their sessions is looked at for what may come out of turn now (out_of_turn.py), key
+by key, until a round over all of it has given nothing.
 
 A look that gives nothing says nothing about the others: the key may have a large chunk next. Nothing may be under way
 to the connection any more, so that nothing else would ask for another look.

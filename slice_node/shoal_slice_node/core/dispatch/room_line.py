@@ -23,13 +23,14 @@ that do not, and end (adapters/writers.py). Not here: how a session uses its tur
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.dispatch.freed_looks import FreedLooks
 from shoal_slice_node.core.dispatch.out_of_turn import OutOfTurn
 from shoal_slice_node.core.limits import (
+    FREED_REFUSED_EACH_TIME,
+    FREED_REFUSED_EVERY_MS,
     FREED_REFUSED_MAX,
-    FREED_REFUSED_PER_S,
     LARGE_DELIVERY_BYTES,
     NEWCOMERS_PARTS,
     SMALL_BEYOND_PARTS,
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.shares import Share
     from shoal_slice_node.core.dispatch.streams import Stream
 
-
-_LOOK_MS: Final = 1_000
 
 _Connections = OrderedDict[str, OrderedDict["Session", None]]
 
@@ -238,9 +237,9 @@ class RoomLine:
     def tick(self, now_ms: int) -> None:
         """Looks at more of the connections that had found no room before one let go of something, now and then: there
         may be some, though nobody lets go of anything any more."""
-        if self._refused_before and now_ms - self._looked_ms >= _LOOK_MS:
+        if self._refused_before and now_ms - self._looked_ms >= FREED_REFUSED_EVERY_MS:
             self._looked_ms = now_ms
-            self._looks_left = FREED_REFUSED_PER_S
+            self._looks_left = FREED_REFUSED_EACH_TIME
             self._look_at_refused()
 
     def _look_at_refused(self) -> None:
