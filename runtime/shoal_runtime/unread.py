@@ -153,6 +153,8 @@ class Unread:
         """The bytes that the kernel held for all clients at the last look."""
         self.holding: Sequence[Address] = ()
         """The clients of which more than headers was unread at each of the last looks."""
+        self.calls_begun = 0
+        """How many calls handlers ever began."""
         self.sent_bytes = 0
         """The bytes that were sent to all clients since the last look."""
         self._connections = Connections()
@@ -162,6 +164,7 @@ class Unread:
     @contextmanager
     def calling(self, peer: str) -> Iterator[None]:
         """Notes that a handler has a call of this connection, until the context ends."""
+        self.calls_begun += 1
         calls, call = self._calls.setdefault(peer, {}), object()
         calls[call] = time.monotonic()
         try:

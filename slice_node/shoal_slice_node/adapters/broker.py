@@ -23,6 +23,7 @@ from shoal_runtime.process_memory import own_bytes
 from shoal_runtime.tasks import OnFailure, Tasks
 from shoal_runtime.unread import Unread
 from shoal_slice_node.adapters import clock
+from shoal_slice_node.adapters.accepting import Accepting
 from shoal_slice_node.adapters.answer_room import AnswerRoom
 from shoal_slice_node.adapters.checkpoints import forget_emptied
 from shoal_slice_node.adapters.clock import steady_ms
@@ -36,7 +37,9 @@ from shoal_slice_node.adapters.lead import Lead
 from shoal_slice_node.adapters.limits import (
     ABORT_CROWDED_S,
     DELIVERY_COPIES,
+    DISPATCH_REST_MS,
     PUMP_SLICE_MS,
+    READS_REST_MS,
     SESSION_BYTES_DEFAULT,
     SESSION_BYTES_MAX,
     SNAPSHOTS,
@@ -343,6 +346,7 @@ class Broker:
     async def _pump(self) -> None:
         """Runs the node's turns, PUMP_SLICE_MS at a time."""
         node, between_records = self.node, self.commit_loop.between_records
+        accepting = Accepting(lambda: self.watchman.unread.calls_begun)
         while True:
             await self._pump_wake.wait()
             self._pump_wake.clear()
@@ -354,7 +358,7 @@ class Broker:
                 if time.perf_counter() > slice_end:
                     self.start_due_work()
                     self.steps.done(began)
-                    await asyncio.sleep(0)
+                    await accepting.rest(DISPATCH_REST_MS if node.dispatcher.has_work else READS_REST_MS)
                     await between_records.wait()
                     began = time.perf_counter()
                     slice_end = began + PUMP_SLICE_MS / 1000

@@ -309,6 +309,14 @@ DESCRIBE_WEIGHT: Final = 32
 """The least weight of a describe, however small its answer: it may walk over 200,000 bindings. So 32 of a session are
 worked on at a time, not all that there is room for."""
 
+ACCEPT_TURNS: Final = 4
+"""Turns of the loop in which gRPC accepts a call, if one waits."""
+
+READS_REST_MS: Final = 2.0
+DISPATCH_REST_MS: Final = 0.5
+"""How long the pump rests after each slice while calls come, if only reads wait for it, and if deliveries do: these go
+on at half their pace at least."""
+
 LOOP_SLICE_MS: Final = 4
 """How long the loop may apply records or read logs before all other work gets its turn."""
 
