@@ -14,6 +14,7 @@ from pathlib import Path
 from shoal_contract.errors import Conflict, ShoalError
 from shoal_coordination.client import EtcdClient
 from shoal_local.addresses import ClientAddresses
+from shoal_local.archived import ArchiveSayings, Lacks
 from shoal_local.child import Facts
 from shoal_local.commands import ACCEPT_EMPTY, admin_command, node_command, redirector_command
 from shoal_local.etcd import LocalEtcd, find_etcd, version_of
@@ -81,6 +82,7 @@ class LocalCluster:
         self._record = LocalRecord([])
         self._etcd: LocalEtcd | None = None
         self._supervisor = Supervisor(self.say)
+        self._archives = ArchiveSayings()
         self._tasks = Tasks("local cluster")
         self.missing: dict[str, ShoalError] = {}
         """Slice that did not start -> the reason; empty again once all have started."""
@@ -161,9 +163,12 @@ class LocalCluster:
         await self._supervisor.stop([ETCD])
         self._folder.close()
 
-    def ended_well(self, name: str) -> bool:
-        """Returns whether a process has ended, with code 0. `name`: as for `kill`."""
-        return self._supervisor.ended_well(name)
+    def archived(self, name: str) -> int | Lacks:
+        """Returns, after `stop`, from which LSN on the archive has all records of a slice, as its node said when it
+        ended; else why it has not. A node that did not end well, or said nothing, left them in its journal."""
+        if not self._supervisor.ended_well(name):
+            return Lacks.IN_JOURNAL
+        return self._archives.of(name, self.pid(name))
 
     def say(self, line: str, name: str = "shoal") -> None:
         """Passes a line of our own, or of a process, to the listener, and with the time to log/up.log."""
@@ -288,8 +293,10 @@ class LocalCluster:
     def _pass_on(self, name: str, line: str) -> None:
         if name == "shoal":
             self.say(line)
-        else:
-            self._on_line(name, line)
+            return
+        if name in self._record.slices:
+            self._archives.hear(name, self.pid(name), line)
+        self._on_line(name, line)
 
     def _ready(self, name: str, facts: Facts) -> None:
         self.missing.pop(name, None)

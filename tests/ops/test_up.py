@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 
+from shoal_local.archived import Lacks
 from shoal_local.etcd import version_of
 from shoal_local.folder import LocalFolder
 from shoal_local.ports import holder_of
 from shoal_local.record import ETCD, http_of, read_record
 from shoal_ops import exits
-from shoal_ops.commands.cluster import told_data
+from shoal_ops.commands.cluster import told_archive, told_data
 
 from .command_line import WAIT_S, check_bad_argument, ended_at_last, shoal
 
@@ -149,6 +150,55 @@ async def test_an_archive_that_failed_is_not_called_complete(tmp_path: Path) -> 
         await running.until("clients connect to")
         assert await running.end() == 0
     assert any(f"all that happened is archived in {archive}: shoal pipeline" in line for line in running.lines)
+
+
+def archived_by(archive: Path) -> list[Path]:
+    return sorted(archive.rglob("*.journal"))
+
+
+async def stopped(data: Path, *more: str) -> str:
+    """What an idle life of the cluster says of its archive at its end."""
+    async with up(data, *more) as running:
+        await running.until("clients connect to")
+        assert await running.end() == 0
+    (told,) = [line for line in running.lines if line.lstrip().startswith("shoal ") and "archived in" in line]
+    return told
+
+
+async def test_an_idle_life_calls_only_that_archived_which_is_in_the_archive(tmp_path: Path) -> None:
+    """It said that all was, and nothing was there; an operator then deletes the folder of the data."""
+    data, archive = tmp_path / "data", tmp_path / "archive"
+    other = str(tmp_path / "other")
+    async with up(data, "--slices", "2", "--archive", str(archive)) as running:
+        at = (await running.until("clients connect to")).split()[-1]
+        assert (await shoal("publish", await key_of("s02", at), "hello", at=at))[0] == 0
+        (archive / "s02").mkdir(parents=True)
+        (archive / "s02" / "n02").write_text("no folder")
+        assert await running.end() == 0
+    told = next(line for line in running.lines if "archived in" in line and "NOT all" in line)
+    assert "the last changes of s02 are only in the journal" in told
+    assert {path.parts[-3] for path in archived_by(archive)} == {"s01"}
+    assert "NOT all that happened" in await stopped(data, "--archive", str(archive)), "s02 still cannot"
+    (archive / "s02" / "n02").unlink()
+    all_told = f"all that happened is archived in {archive}: shoal pipeline census {archive}"
+    assert all_told in await stopped(data, "--archive", str(archive))
+    assert {path.parts[-3] for path in archived_by(archive)} == {"s01", "s02"}
+    told = await stopped(data, "--archive", other)
+    assert "NOT all that happened" in told and "lacks what happened of s01, s02 before" in told
+    assert not archived_by(tmp_path / "other")
+    assert all_told in await stopped(data, "--archive", str(archive))
+
+
+def test_a_stop_says_of_each_slice_what_is_archived(tmp_path: Path) -> None:
+    whole = f"all that happened is archived in {tmp_path}: shoal pipeline census {tmp_path}"
+    assert told_archive(tmp_path, {"s01": 1, "s02": 1}) == whole
+    told = told_archive(tmp_path, {"s01": 1, "s02": 40})
+    assert "of s02 from LSN 40 on; older records are not there" in told and "all that happened" not in told
+    told = told_archive(tmp_path, {"s01": Lacks.IN_JOURNAL, "s02": 7, "s03": Lacks.ELSEWHERE})
+    assert told.startswith("NOT all") and "changes of s01 are only" in told and "what happened of s03 before" in told
+    assert told_archive(tmp_path, {"s01": Lacks.ELSEWHERE}).startswith(
+        f"NOT all that happened is archived in {tmp_path}: it"
+    )
 
 
 async def test_missing_data_names_the_command_that_works_here(tmp_path: Path) -> None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -14,16 +13,13 @@ from rich.text import Text
 
 from shoal_contract.data_folder import has_data
 from shoal_contract.errors import OutcomeUnknown, ShoalError
+from shoal_local.archived import Lacks
 from shoal_local.cluster import LocalCluster
 from shoal_local.commands import ACCEPT_EMPTY
 from shoal_local.files import DISK_FULL
-from shoal_local.process import OnLine
 from shoal_runtime.standard_streams import ReaderGone
 from shoal_runtime.tasks import run_until
 
-_NOT_ARCHIVED = ("the archive takes no segments", "stops before its last checkpoint or archive", "without a last check")
-"""What a slice node logs where something is not archived (shoal_slice_node.adapters.archiving, .broker)."""
-_ARCHIVED_AGAIN = re.compile(r"the archive .* takes segments again")
 _COLOURS = ("cyan", "magenta", "green", "blue", "yellow", "bright_cyan", "bright_magenta", "bright_green")
 
 
@@ -51,21 +47,6 @@ class MergedLog:
             self._on_unread()
 
 
-class Archived:
-    """Passes lines on, and notes which slices say that they could not archive everything."""
-
-    def __init__(self, on_line: OnLine) -> None:
-        self._on_line = on_line
-        self.failing: set[str] = set()
-
-    def __call__(self, name: str, line: str) -> None:
-        if any(said in line for said in _NOT_ARCHIVED):
-            self.failing.add(name)
-        elif _ARCHIVED_AGAIN.search(line):
-            self.failing.discard(name)
-        self._on_line(name, line)
-
-
 async def run_cluster(
     make: Callable[..., LocalCluster], data: Path, archive: Path | None = None, admin: str | None = None
 ) -> None:
@@ -76,13 +57,13 @@ async def run_cluster(
         _check_admin(admin)
     stop = asyncio.Event()
     merged = MergedLog(Console(highlight=False), stop.set)
-    await _run_until(stop, make, data, archive, Archived(merged))
+    await _run_until(stop, make, data, archive, merged)
     if merged.unread:
         raise ReaderGone
 
 
 async def _run_until(
-    stop: asyncio.Event, make: Callable[..., LocalCluster], data: Path, archive: Path | None, log: Archived
+    stop: asyncio.Event, make: Callable[..., LocalCluster], data: Path, archive: Path | None, log: MergedLog
 ) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
@@ -99,7 +80,7 @@ async def _run_until(
     finally:
         await cluster.stop()
     if archive is not None:
-        log("shoal", _told_archive(archive, [one for one in cluster.slices if not _archived(cluster, log, one)]))
+        log("shoal", told_archive(archive, {one: cluster.archived(one) for one in cluster.slices}))
     log("shoal", f"stopped; {told_data(data, held)}")
 
 
@@ -134,18 +115,31 @@ def _way_on(data: Path, problem: ShoalError) -> str:
     return f". In this cluster that is: stop it, then `shoal up --data {data} {ACCEPT_EMPTY} {problem.subject}`"
 
 
-def _archived(cluster: LocalCluster, log: Archived, name: str) -> bool:
-    return cluster.ended_well(name) and name not in log.failing
-
-
-def _told_archive(archive: Path, lacking: Sequence[str]) -> str:
-    if not lacking:
-        return f"all that happened is archived in {archive}: shoal pipeline census {archive}"
-    return (
-        f"NOT all that happened is archived in {archive}: the last changes of {', '.join(lacking)} are only in the"
-        " journal. They are archived at the next clean stop with this --archive; if a slice says above that the archive"
-        " has other records than its journal, with another --archive"
-    )
+def told_archive(archive: Path, found: Mapping[str, int | Lacks]) -> str:
+    """Returns what a stop says of the archive. `found`: of each slice, from which LSN on it has all records, or why it
+    has not."""
+    in_journal = ", ".join(one for one, what in found.items() if what is Lacks.IN_JOURNAL)
+    elsewhere = ", ".join(one for one, what in found.items() if what is Lacks.ELSEWHERE)
+    census = f"shoal pipeline census {archive}"
+    if not in_journal and not elsewhere:
+        begins = [f"of {one} from LSN {what} on" for one, what in found.items() if what != 1]
+        if not begins:
+            return f"all that happened is archived in {archive}: {census}"
+        return f"archived in {archive} is what happened, but {', '.join(begins)}; older records are not there: {census}"
+    told = f"NOT all that happened is archived in {archive}"
+    if in_journal:
+        told += (
+            f": the last changes of {in_journal} are only in the journal. They are archived at the next clean stop with"
+            " this --archive; if a slice says above that the archive has other records than its journal, with another"
+            " --archive"
+        )
+    if elsewhere:
+        told += (
+            f"{'. And it' if in_journal else ': it'} lacks what happened of {elsewhere} before, has records of another"
+            " cluster or life, or could not be looked at (a slice says above which), and no journal has them any more:"
+            " look for the archive that was given before"
+        )
+    return told
 
 
 def _say_ready(cluster: LocalCluster, data: Path) -> None:

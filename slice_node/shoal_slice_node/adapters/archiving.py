@@ -72,6 +72,8 @@ class Archiving:
         """The archive has every segment of the journal that ends at this LSN or below; 0: it was not looked at."""
         self._sealed: _Due | None = None
         """The segment that was sealed last. A start writes on in it, unless a record follows it."""
+        self._from_lsn = journal.first_lsn
+        """The journal began at this LSN at the start: what is before it was archived by an earlier life, or never."""
         self._wake = asyncio.Event()
 
     @property
@@ -132,13 +134,38 @@ class Archiving:
 
     async def finish(self, checkpoint_lsn: int) -> None:
         """Archives and releases what is checkpointed; also the last segment if all of it is checkpointed. Called after
-        `run` was cancelled, when nothing more is appended. What cannot be archived stays in the journal."""
+        `run` was cancelled, when nothing more is appended. What cannot be archived stays in the journal. The last line
+        in the log tells from which LSN on the archive has everything; `shoal up` (shoal_local.archived) believes
+        nothing else."""
         self._below_lsn = checkpoint_lsn + 1
         if await self._turn() and self._journal.next_lsn == self._below_lsn:
             await self._journal_says(self._seal)
             if await self._turn() and self._archived_lsn == self._below_lsn:
                 await self._journal_says(lambda: self._journal.release(self._below_lsn))
+        await self._tell(self._journal.next_lsn)
         await asyncio.to_thread(self._thread.shutdown)
+
+    async def _tell(self, end_lsn: int) -> None:
+        """Says in the log what the archive has of all records below `end_lsn`, where the journal ends."""
+        folder = self._archive.folder
+        if end_lsn not in (self._archived_lsn, self._from_lsn):
+            why = self.figures.problem or "they are in no checkpoint yet"
+            _log.warning("the archive %s lacks the last records, which are only in the journal: %s", folder, why)
+            return
+        look = partial(self._archive.has_from, self._from_lsn, end_lsn, self._journal.identity)
+        try:
+            first_lsn = await asyncio.get_running_loop().run_in_executor(self._thread, look)
+        except (ResourceExhausted, Unavailable) as error:
+            _log.warning("the archive %s could not be looked at: %s", folder, error)
+            return
+        if first_lsn is not None:
+            _log.info("the archive %s has all records from LSN %d to %d", folder, first_lsn, end_lsn - 1)
+        else:
+            _log.warning(
+                "the archive %s lacks the records up to LSN %d, or has later ones, and the journal has them no more: it"
+                " is not the archive that was given before, was changed, or has records of another cluster or life",
+                *(folder, end_lsn - 1),
+            )
 
     async def _turn(self) -> bool:
         """Archives what the archive lacks, and releases what nothing needs, until nothing is due. Returns False if the

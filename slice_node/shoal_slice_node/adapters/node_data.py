@@ -77,6 +77,7 @@ class NodeData:
         self._tasks.start("folder", self._end_without_folder())
         self._tasks.start("checkpoints", self.checkpoints.run())
         if self.archiving is not None:
+            self.archiving.release(self.store.checkpoint_lsn + 1)  # What an earlier life could not archive.
             self._tasks.start("archiving", self.archiving.run())
 
     async def _end_without_folder(self) -> None:

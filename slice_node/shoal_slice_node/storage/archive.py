@@ -13,7 +13,7 @@ again, longer. So what the archive has of a segment is the segment, or its begin
 A segment's file has its full size from the beginning. Where less than half of it is used, as of one that was sealed by
 age, the archive gets a copy of that part; a link would keep all of the file. Readers take the shorter file as it is.
 
-Belongs here: archiving one segment. Not here: when, and what follows a failure (archiving).
+Belongs here: archiving one segment, and what the archive has. Not here: when, and what follows a failure (archiving).
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from pathlib import Path
 
 from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
 from shoal_slice_node.storage.files import DiskFiles, Files
-from shoal_slice_node.storage.journal_segment import used_bytes
+from shoal_slice_node.storage.journal_reader import list_segments
+from shoal_slice_node.storage.journal_segment import end_of, used_bytes
 from shoal_slice_node.storage.limits import ARCHIVE_COPY_BYTES, ARCHIVE_LOOK_BYTES
 
 PARTIAL = ".partial"
@@ -39,6 +40,25 @@ class Archive:
     def __init__(self, folder: Path, files: Files | None = None) -> None:
         self.folder = folder
         self._files = files or DiskFiles()
+
+    def has_from(self, from_lsn: int, end_lsn: int, identity: bytes) -> int | None:
+        """Returns the LSN from which on the archive has all records below `end_lsn`; None: it has not the last of them,
+        or has others behind them. What was archived from `from_lsn` on is told by the names of its segments; of the
+        segments before, the last is looked at: whether it has this `identity` and ends at `from_lsn`. Gaps further back
+        are not looked for. Raises the same errors as `put`."""
+        try:
+            segments = list_segments(self._files, self.folder)
+            older = [segment for segment in segments if segment.first_lsn < from_lsn]
+            begin = segments[len(older)].first_lsn if len(older) < len(segments) else end_lsn
+            if begin == from_lsn and older and end_of(self._files.read(older[-1].path)) == (identity, from_lsn):
+                begin = older[0].first_lsn
+        except FileNotFoundError:  # No folder, or its segments are being removed.
+            segments, begin = [], end_lsn
+        except OSError as error:
+            raise _typed(error, self.folder) from error
+        if any(segment.first_lsn >= end_lsn for segment in segments[-1:]):
+            return None
+        return begin if begin < end_lsn or end_lsn == 1 else None
 
     def put_lacking(self, path: Path) -> bool:
         """Archives a closed segment, unless a look says that the archive has all of it. Returns whether it had to.

@@ -22,6 +22,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
+from itertools import pairwise
 from pathlib import Path
 
 from shoal_contract.errors import Corrupt, OutOfRange, ResourceExhausted, ShoalError, TooLarge
@@ -29,14 +30,7 @@ from shoal_contract.journal_record import Record
 from shoal_slice_node.storage.disk_errors import typed_error
 from shoal_slice_node.storage.files import DiskFiles, File, Files
 from shoal_slice_node.storage.journal_ahead import PREPARED, NextSegment, fill_with_zeros
-from shoal_slice_node.storage.journal_ranges import (
-    RawRange,
-    RawReader,
-    check_raw,
-    check_within,
-    read_up_to,
-    segment_of,
-)
+from shoal_slice_node.storage.journal_ranges import RawRange, RawReader, check_raw, check_within, read_up_to, segment_of
 from shoal_slice_node.storage.journal_reader import Segment, find_tail, list_segments, read_records
 from shoal_slice_node.storage.journal_segment import (
     MARK_BYTES,
@@ -353,21 +347,21 @@ class Journal:
 
     def closed(self, below_lsn: int) -> list[tuple[Segment, int]]:
         """Returns the segments that have only records below `below_lsn`, each with its end LSN. Nothing will be written
-        to them again, not even after a crash, since a later segment has a record."""
-        pairs = zip(self._segments, self._segments[1:], strict=False)
-        return [(one, later.first_lsn) for one, later in pairs if later.first_lsn <= min(below_lsn, self.next_lsn - 1)]
+        to them again, not even after a crash, since a later segment has a mark: of a batch, or of a clean stop."""
+        end_lsn = min(below_lsn, self.next_lsn - (self._position == self._head_bytes))
+        return [(one, later.first_lsn) for one, later in pairwise(self._segments) if later.first_lsn <= end_lsn]
 
     def seal(self) -> tuple[Path, int] | None:
         """Ends the segment being written, with a mark that all of it was synced, and begins an empty one. Returns the
-        path of the ended segment and the number of its sound bytes; None: it has no records. A start that finds nothing
-        in the new segment continues in the old one. Raises the same errors as `append`."""
-        segment = self._segments[-1]
-        if segment.first_lsn == self.next_lsn:
+        path of the ended segment and the number of its sound bytes; None: it has no records. A start that finds no mark
+        in the new one continues in the old one. Raises the same errors as `append`."""
+        first_lsn, path = self._segments[-1]
+        if first_lsn == self.next_lsn:
             return None
         self._mark_end()
         sound_bytes = self._position
         self._rotate()
-        return segment.path, sound_bytes
+        return path, sound_bytes
 
     def release(self, below_lsn: int) -> int:
         """Removes the segments that have only records below `below_lsn`, but not the one being written. Returns how

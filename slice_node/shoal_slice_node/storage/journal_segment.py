@@ -198,15 +198,36 @@ def used_bytes(data: bytes) -> int:
     """Returns how many bytes of a closed segment are used; zeros follow. Looks at its end alone, in blocks of a MiB, so
     that it takes some milliseconds, and damage before does not matter."""
     end = next((low + len(used) for low, high in _blocks(len(data)) if (used := data[low:high].rstrip(b"\0"))), 0)
-    position, head = end, read_head(data)
-    for low, high in _blocks(end):
-        found = _last_mark(data[low : high + MARK_BYTES], b"" if head is None else head.nonce)
-        if found >= 0:
-            position = low + found
-            break
+    head = read_head(data)
+    mark = _last_mark_below(data, end, b"" if head is None else head.nonce)
+    position = end if mark is None else mark
     while (record := decode_record(data, position)) is not None:  # What a record has at its end may be zeros.
         position = record[1]
     return max(end, position)
+
+
+def end_of(data: bytes) -> tuple[bytes, int] | None:
+    """Returns the identity in a segment and the LSN behind its last record; None: it has no sound head or mark. Looks
+    at its end as `used_bytes` does, and reads what follows the last mark."""
+    head = read_head(data)
+    position = None if head is None else _last_mark_below(data, len(data), head.nonce)
+    if head is None or position is None:
+        return None
+    found = decode_record(data, position)
+    assert found is not None, "a sound mark"
+    scan = SegmentScan(data, found[0].lsn)
+    scan.position = position
+    scan.run()
+    return head.identity, scan.expected_lsn
+
+
+def _last_mark_below(data: bytes, end: int, nonce: bytes) -> int | None:
+    """Returns where the last sound mark begins, looked for from `end` down in blocks of a MiB; None: there is none."""
+    for low, high in _blocks(end):
+        found = _last_mark(data[low : high + MARK_BYTES], nonce)
+        if found >= 0:
+            return low + found
+    return None
 
 
 def _last_mark(data: bytes, nonce: bytes) -> int:
