@@ -137,7 +137,7 @@ PULL_BYTES_MAX: Final = 2 << 20
 send."""
 
 PULL_BYTES_CROWDED: Final = 256 << 10
-"""The same bound where more ask than PULLS_MAX: then all get something, soon."""
+"""The same bound where pulls wait for a place, of the same queue or of others: then all get something, soon."""
 
 PULLS_MAX: Final = 8
 PEEKS_MAX: Final = 2
