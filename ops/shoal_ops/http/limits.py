@@ -7,6 +7,7 @@ from shoal_contract.limits import (
     CHUNK_BYTES_MAX,
     CHUNK_MESSAGES_MAX,
     FRAME_OPERATIONS_MAX,
+    KEY_UNACKED_MAX,
     LIST_ITEMS_MAX,
     NAME_BYTES_MAX,
     PULL_LEASE_MS_MAX,
@@ -260,6 +261,8 @@ assert KEYS_PER_CALL_MAX <= FRAME_OPERATIONS_MAX
 assert LEASE_MS_DEFAULT <= LEASE_MS_MAX
 assert PULL_MESSAGES_DEFAULT <= PULL_MESSAGES_MAX
 assert WAITING_PULLS_MAX < REQUESTS_MAX
+# What readers of one gateway hold of a queue is less than a slice gives of one key: others get the rest.
+assert STREAMS_PER_QUEUE_MAX * WINDOW_MESSAGES < KEY_UNACKED_MAX
 # So, even with as many connections as may be open, one of them waits for its peer and can be closed for a new one.
 assert REQUESTS_MAX + STREAMS_MAX + WATCHES_MAX + REFUSALS_HELD_MAX < CONNECTIONS_MAX
 assert PULL_BYTES_CROWDED < PULL_BYTES_MAX
