@@ -156,6 +156,7 @@ class Broker(BindingVerbs, PublishVerbs, QueueVerbs):
         """Returns an inbox of one or thousands of queues: `async with broker.consume(...) as inbox`.
 
         `window_messages`, `window_bytes`: how much each queue may have unacked on each slice; 0: the slice's default.
+        Of one key a queue has at most 4,096 unacked, in all inboxes and pulls together, whatever the windows.
         `buffer_bytes`: how much the inbox holds unread. `drop_repeats`: leave out messages that this inbox handed out
         before. `on_gap`: is called with each Gap, between the messages before and behind it; without it, gaps are
         logged. `deadline_s`: default of the inbox's calls. Entering attaches the queues. It raises NoSuchQueue, and

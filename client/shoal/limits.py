@@ -7,6 +7,7 @@ from shoal_contract.limits import (
     CHUNK_BYTES_MAX,
     FRAME_BYTES_MAX,
     FRAME_OPERATIONS_MAX,
+    KEY_UNACKED_MAX,
     REQUEST_BYTES_MAX,
     WINDOW_MESSAGES_DEFAULT,
 )
@@ -112,7 +113,7 @@ more, what comes of the oldest may come out of order."""
 RETURNING_RANGES_MAX: Final = 10_000
 """Ranges of one key and queue that an inbox gave back and follows. Of more, messages may come out of order."""
 
-HANDED_OUT_RANGES_MAX: Final = 4_096
+HANDED_OUT_RANGES_MAX: Final = KEY_UNACKED_MAX
 """Ranges of one key and queue that an inbox follows after it handed them out: a slice has no more out."""
 
 CLOSE_S: Final = 5.0
@@ -224,11 +225,11 @@ CONSUME_QUEUES_MAX: Final = 1_000_000
 
 SEEN_RANGES_EACH: Final = 64
 SEEN_RANGES_ALL: Final = 100_000
-SEEN_RANGES_MAX: Final = 2 * WINDOW_MESSAGES_DEFAULT
+SEEN_RANGES_MAX: Final = KEY_UNACKED_MAX // 2 + WINDOW_MESSAGES_DEFAULT
 """The remembered ranges of one key and queue: SEEN_RANGES_ALL shared out among those that are remembered now, at most
-SEEN_RANGES_MAX (each second message of a window, and acks under way), at least SEEN_RANGES_EACH. A range takes about
-130 bytes, so those above SEEN_RANGES_EACH take 50 MB at most for each slice. Above it the lowest is forgotten, and a
-repeat of it is delivered."""
+SEEN_RANGES_MAX (each second message of what a slice gives of a key, and acks under way), at least SEEN_RANGES_EACH. A
+range takes about 130 bytes, so those above SEEN_RANGES_EACH take 50 MB at most for each slice. Above it the lowest is
+forgotten, and a repeat of it is delivered."""
 
 SEEN_ENTRIES_MAX: Final = 250_000
 """The remembered (key, queue) pairs of an inbox's part, for each slice. Measured: 260 bytes each where many queues have

@@ -1,4 +1,5 @@
-"""Looks from time to time why nothing comes to an inbox, and says so if a queue's window is full.
+"""Looks from time to time why nothing comes to an inbox, and says so if a queue's window is full, or if as much of one
+key is unacked as a slice gives of one.
 
 A program that takes messages and never acks them gets no more after a while, and nothing else would tell it why.
 Only the queue that each slice delivered to last is looked at: the cost is small, and where nothing comes, it is among
@@ -11,10 +12,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 
+from shoal.core.repeats import Repeats
 from shoal.inbox_slice import InboxSlice
 from shoal.limits import WINDOW_FULL_S, WINDOW_LOOK_S, WINDOW_TOLD_S
 from shoal.telling import Telling
 from shoal_contract.errors import ResourceExhausted
+from shoal_contract.limits import KEY_UNACKED_MAX
 from shoal_contract.names import show
 
 _log = logging.getLogger("shoal")
@@ -63,27 +66,49 @@ class WindowLook:
         self.start()
 
     def _tell_full(self, now: float) -> None:
-        """Tells of the first full window that is found, and then of none for WINDOW_TOLD_S."""
+        """Tells of the first full window or key that is found, and then of none for WINDOW_TOLD_S."""
         for part in self._parts.values():
             queue = self._queues.get(part.last_handle)
             if queue is None or part.repeats is None:
                 continue
-            messages = part.repeats.unacked(part.last_handle)
-            body_bytes = part.recent.unacked(part.last_handle, part.repeats)
-            if messages >= self._window_messages:
-                full = (f"{messages:,} messages are", "window_messages", self._window_messages, messages)
-            elif body_bytes >= self._window_bytes:
-                full = (f"{body_bytes:,} bytes are", "window_bytes", self._window_bytes, body_bytes)
-            else:
-                continue
-            self._tell_from_s = now + WINDOW_TOLD_S
-            self._tell(f"window of {show(queue)}", part.session.slice_name, *full)
-            return
+            # The key first: a larger window would not help there.
+            error = _full_key(queue, part, part.repeats) or self._full_window(queue, part, part.repeats)
+            if error is not None:
+                self._tell_from_s = now + WINDOW_TOLD_S
+                _log.warning("%s", error)
+                self._telling.error(error)
+                return
 
-    def _tell(self, what: str, slice_name: str, found: str, option: str, limit: int, value: int) -> None:
-        sentence = (
-            f"{what} is full: {found} unacked, so slice {slice_name} sends no more of it; ack what is done, or consume"
-            f" with a larger {option}"
+    def _full_window(self, queue: bytes, part: InboxSlice, repeats: Repeats) -> ResourceExhausted | None:
+        messages = repeats.unacked(part.last_handle)
+        body_bytes = part.recent.unacked(part.last_handle, repeats)
+        if messages >= self._window_messages:
+            found, option, limit, value = "messages are", "window_messages", self._window_messages, messages
+        elif body_bytes >= self._window_bytes:
+            found, option, limit, value = "bytes are", "window_bytes", self._window_bytes, body_bytes
+        else:
+            return None
+        what = f"window of {show(queue)}"
+        return ResourceExhausted(
+            f"{what} is full: {value:,} {found} unacked, so slice {part.session.slice_name} sends no more of it; ack"
+            f" what is done, or consume with a larger {option}",
+            subject=what,
+            limit=limit,
+            value=value,
         )
-        _log.warning("%s", sentence)
-        self._telling.error(ResourceExhausted(sentence, subject=what, limit=limit, value=value))
+
+
+def _full_key(queue: bytes, part: InboxSlice, repeats: Repeats) -> ResourceExhausted | None:
+    found = repeats.full_key(part.last_handle, KEY_UNACKED_MAX)
+    if found is None:
+        return None
+    key, messages, stretches = show(found[0]), *found[1:]
+    apart, both = (f", in {stretches:,} stretches", " of both together") if stretches else ("", "")
+    return ResourceExhausted(
+        f"key {key} of queue {show(queue)}: {messages:,} messages are unacked{apart}; slice {part.session.slice_name}"
+        f" gives no more than {KEY_UNACKED_MAX:,}{both} of one key, whatever the window, so it sends no more of this"
+        " key: ack what is done, the oldest first",
+        subject=f"unacked messages of key {key}",
+        limit=KEY_UNACKED_MAX,
+        value=messages + stretches,
+    )

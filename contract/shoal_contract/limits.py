@@ -71,6 +71,11 @@ WINDOW_MESSAGES_MAX: Final = 100_000
 """The number of messages that a consumed queue may have unacked on a slice, by default and at most. Each costs the
 slice memory until it is acked."""
 
+KEY_UNACKED_MAX: Final = 4096
+"""The number of messages of one key that a queue may have unacked, over all that consume it or pull from it, whatever
+their windows. Stretches of messages that were acked above unacked ones count as well: the slice keeps each until what
+lies below is acked, and in whatever order acks come there are no more than this."""
+
 WINDOW_BYTES_DEFAULT: Final = 1 << 20
 WINDOW_BYTES_MAX: Final = 64 << 20
 """The same bound in bytes of bodies."""
@@ -150,4 +155,5 @@ assert IMPORT_OPERATIONS_MAX <= FRAME_OPERATIONS_MAX
 assert RUN_BYTES == PRODUCER_BYTES
 assert PARTITIONS_DEFAULT <= PARTITIONS_MAX
 assert WINDOW_MESSAGES_DEFAULT <= WINDOW_MESSAGES_MAX
+assert WINDOW_MESSAGES_DEFAULT <= KEY_UNACKED_MAX >= CHUNK_MESSAGES_MAX
 assert WINDOW_BYTES_DEFAULT <= WINDOW_BYTES_MAX

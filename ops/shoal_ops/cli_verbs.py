@@ -338,7 +338,8 @@ def tail(
     """Print messages of queues as they come, and leave them there.
 
     While it runs, no other consumer of the queues gets what it has printed; when it ends, they do, and this counts as
-    no delivery. With --ack the printed messages are gone.
+    no delivery. It holds up to 1,000 messages of each queue on each slice, and then prints no more. With --ack the
+    printed messages are gone.
     """
     from shoal_ops.commands import verbs
 

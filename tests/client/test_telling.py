@@ -10,7 +10,8 @@ from collections.abc import Callable
 import pytest
 
 import shoal
-from tests.client.calls import bound, fresh, until
+from shoal_contract.limits import KEY_UNACKED_MAX
+from tests.client.calls import bound, fresh, take, until
 from tests.client.fake_cluster import FakeCluster
 
 WAIT_S = 30
@@ -167,6 +168,61 @@ async def test_a_window_that_is_full_by_bytes_is_told(
             inbox.ack(*first[5:], again)
             await inbox.flush()
             assert part.recent.unacked(part.last_handle, part.repeats) == 0
+
+
+async def test_a_key_of_which_a_slice_gives_no_more_is_told_where_the_window_has_room(
+    connect: Callable[[], shoal.Broker], quick_looks: None, log: pytest.LogCaptureFixture
+) -> None:
+    """A program that took batches of 5,000 got 4,096 messages, waited for ever, and heard nothing."""
+    errors: list[Exception] = []
+    async with asyncio.timeout(4 * WAIT_S), connect() as broker:
+        broker.connection.telling._on_error = errors.append
+        queue = fresh("queue")
+        await broker.declare(queue)
+        for _ in range(2):
+            await broker.publish_many(f"@{queue}", [b"x"] * 2_100)
+        async with broker.consume(queue, window_messages=10_000) as inbox:
+            held = await take(inbox, KEY_UNACKED_MAX)
+            await until(lambda: bool(errors), WAIT_S)
+            (sentence,) = said(log, logging.WARNING)
+            assert sentence.startswith(f"key @{queue} of queue {queue}: 4,096 messages are unacked; slice s0")
+            assert sentence.endswith(
+                " gives no more than 4,096 of one key, whatever the window, so it sends no more of this key:"
+                " ack what is done, the oldest first"
+            )
+            (error,) = errors
+            assert isinstance(error, shoal.ResourceExhausted) and str(error) == sentence
+            assert error.subject == f"unacked messages of key @{queue}"
+            assert (error.limit, error.value) == (KEY_UNACKED_MAX, KEY_UNACKED_MAX)
+            with pytest.raises(TimeoutError):
+                await inbox.get(timeout=0)
+            await held.pop(0).ack()
+            held += await take(inbox, 1)
+            inbox.ack(*held)
+            assert len(await take(inbox, 4_200 - KEY_UNACKED_MAX - 1)) == 103
+
+
+async def test_stretches_of_acked_messages_count_for_what_a_slice_gives_of_a_key(
+    real_redirector: str, quick_looks: None, log: pytest.LogCaptureFixture
+) -> None:
+    """Every second message is acked: 2,048 are unacked, with as many acked ones between them, and nothing comes."""
+    async with asyncio.timeout(4 * WAIT_S), shoal.connect(real_redirector) as broker:
+        queue = fresh("queue")
+        await broker.declare(queue)
+        async with broker.consume(queue, window_messages=10_000) as inbox:
+            for some in (KEY_UNACKED_MAX - 60, 60):
+                await broker.publish_many(f"@{queue}", [b"x"] * some)
+                for number in range(some):
+                    message = await anext(inbox)
+                    if number % 2:
+                        await message.ack()
+                await inbox.flush()
+            await broker.publish(f"@{queue}", b"one more")
+            await until(lambda: bool(said(log, logging.WARNING)), WAIT_S)
+            (sentence,) = said(log, logging.WARNING)
+            assert "2,048 messages are unacked, in 2,048 stretches; slice" in sentence
+            with pytest.raises(TimeoutError):
+                await inbox.get(timeout=0)
 
 
 async def test_acked_messages_fill_no_window(

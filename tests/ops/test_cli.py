@@ -14,8 +14,11 @@ from pathlib import Path
 
 import pytest
 
+import shoal as library
+from shoal_contract.limits import WINDOW_MESSAGES_DEFAULT
 from shoal_contract.version import version
 from shoal_ops import exits
+from shoal_ops.commands import verbs
 
 from .command_line import WAIT_S, shoal, shoal_json
 
@@ -148,6 +151,26 @@ async def test_what_tail_prints_counts_no_delivery(cluster: str) -> None:
         assert (code, json.loads(out)["body"], json.loads(out)["redelivered"]) == (0, "one", 0)
     _, out, _ = await shoal("describe", "looked-at", "--json", at=cluster)
     assert json.loads(out)["messages"] == 2
+
+
+async def test_tail_says_that_it_holds_as_much_as_it_may(
+    cluster: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It was silent but for the log of the library, which advised another window: it has no such option."""
+    monkeypatch.setattr("shoal.window_look.WINDOW_LOOK_S", 0.01)
+    monkeypatch.setattr("shoal.window_look.WINDOW_FULL_S", 0.05)
+    async with library.connect(cluster) as broker:
+        await broker.declare("held")
+        await broker.publish_many("@held", [b"x"] * (WINDOW_MESSAGES_DEFAULT + 1))
+    remarks: asyncio.Queue[str] = asyncio.Queue()
+    monkeypatch.setattr("shoal_ops.output.remark", remarks.put_nowait)
+    tail = asyncio.ensure_future(verbs.tail(cluster, ["held"], None, ack=False, as_json=False))
+    async with asyncio.timeout(WAIT_S):
+        remark = await remarks.get()
+    assert remark.endswith("no more of a queue meanwhile: with --ack it goes on, and what it prints is gone")
+    assert capsys.readouterr().out.count("\n") == WINDOW_MESSAGES_DEFAULT
+    tail.cancel()
+    await asyncio.wait([tail])
 
 
 async def test_each_verb_does_on_a_cluster_what_it_says(cluster: str) -> None:

@@ -227,6 +227,21 @@ class Repeats:
         handed = sum(count(self._marks(key).get(handle, ())) for key in list(self._keys))
         return handed - sum(map(count, self._acked.of(handle))) - self._pending.messages({handle})
 
+    def full_key(self, handle: int, most: int) -> tuple[bytes, int, int] | None:
+        """Returns a key of which a handle has at least `most` unacked, counting messages and, where these are in
+        several, their stretches: the slice keeps one of acked messages behind each, as far as known here. With the
+        numbers of both; stretches are 0 where they do not count. None: there is no such key. O(keys, and ranges of
+        those that may be)."""
+        for key in list(self._keys):
+            handed = self._marks(key).get(handle, ())
+            if count(handed) + len(handed) < most:
+                continue  # No acks make it more.
+            left = self.unacked_within(key, handle, handed[0][0], handed[-1][1])
+            messages, stretches = count(left), len(left) if len(left) > 1 else 0
+            if messages + stretches >= most:
+                return key, messages, stretches
+        return None
+
     def unacked_within(self, key: bytes, handle: int, first: int, end: int) -> Ranges:
         """Returns the ranges of first <= offset < end that were handed out for a handle and not acked."""
         left = within(self._marks(key).get(handle, ()), first, end)

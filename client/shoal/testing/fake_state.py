@@ -20,7 +20,7 @@ from shoal.testing.fake_queues import FakeQueues
 from shoal.testing.limits import DESCRIBE_BINDINGS_MAX
 from shoal_contract.chunk import parse_chunk
 from shoal_contract.errors import Conflict, NotOwner, OutOfRange, ResourceExhausted, ShoalError, Unroutable
-from shoal_contract.limits import DESCRIBE_BINDINGS_SUBJECT, FIRST_OFFSET
+from shoal_contract.limits import DESCRIBE_BINDINGS_SUBJECT, FIRST_OFFSET, KEY_UNACKED_MAX
 from shoal_contract.names import DIRECT_PREFIX, direct_key, encode_name, show
 from shoal_contract.options import PLAIN, KeyOptions, QueueOptions
 from shoal_contract.wire import slice_pb2 as wire
@@ -419,6 +419,8 @@ class FakeState:
                 low, high = max(first, binding.start), min(end, binding.end or end)
                 for start, stop in _runs(low, high, binding):
                     stop = min(stop, start + messages_max)
+                    if not peek:
+                        stop = min(stop, start + KEY_UNACKED_MAX - len(binding.given))
                     if start >= stop or left_bytes <= 0:
                         continue
                     if bytes_max:

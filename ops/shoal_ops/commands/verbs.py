@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -20,9 +20,9 @@ DELAYED: Final = "on disk: it is published when its time comes, or at once if th
 """Said of a publish with a time. Only the slice knows whether that is past, by its own clock."""
 
 
-def connect(at: str) -> shoal.Broker:
+def connect(at: str, on_error: Callable[[Exception], None] | None = None) -> shoal.Broker:
     """Returns a connection to the cluster. `at`: one redirector, or several separated by commas."""
-    return shoal.connect(*at.split(","), deadline_s=VERB_DEADLINE_S)
+    return shoal.connect(*at.split(","), deadline_s=VERB_DEADLINE_S, on_error=on_error)
 
 
 async def declare(at: str, queues: Sequence[str], options: shoal.QueueOptions, as_json: bool) -> None:
@@ -151,7 +151,8 @@ async def tail(at: str, queues: Sequence[str], messages: int | None, ack: bool, 
     counts no delivery."""
     if len(queues) > TAIL_QUEUES_MAX:
         raise shoal.BadCall(f"{len(queues)} queues to follow; the limit is {TAIL_QUEUES_MAX}")
-    async with connect(at) as broker, broker.consume(queues, on_gap=tell_gap) as inbox:
+    on_error = None if ack else _tell_held
+    async with connect(at, on_error) as broker, broker.consume(queues, on_gap=tell_gap) as inbox:
         seen = 0
         printed: list[shoal.Message] = []  # Bounded by the queues' windows.
         try:
@@ -168,6 +169,15 @@ async def tail(at: str, queues: Sequence[str], messages: int | None, ack: bool, 
             inbox.stop(*queues)
             for message in printed:
                 message.give_back()
+
+
+def _tell_held(error: Exception) -> None:
+    """Says what to do where a tail holds as much as a slice gives: the library's own advice is for programs."""
+    if isinstance(error, shoal.ResourceExhausted):
+        output.remark(
+            "shoal tail holds what it has printed until it ends, and a slice gives no more of a queue meanwhile: with"
+            " --ack it goes on, and what it prints is gone"
+        )
 
 
 async def describe(at: str, queue: str, as_json: bool) -> None:

@@ -7,6 +7,7 @@ from shoal_contract.limits import (
     CHUNK_BYTES_MAX,
     CHUNK_MESSAGES_MAX,
     FRAME_OPERATIONS_MAX,
+    KEY_UNACKED_MAX,
     LIST_ITEMS_MAX,
     NAME_BYTES_MAX,
     PULL_LEASE_MS_MAX,
@@ -137,7 +138,7 @@ PULL_BYTES_MAX: Final = 2 << 20
 send."""
 
 PULL_BYTES_CROWDED: Final = 256 << 10
-"""The same bound where more ask than PULLS_MAX: then all get something, soon."""
+"""The same bound where pulls wait for a place, of the same queue or of others: then all get something, soon."""
 
 PULLS_MAX: Final = 8
 PEEKS_MAX: Final = 2
@@ -260,6 +261,8 @@ assert KEYS_PER_CALL_MAX <= FRAME_OPERATIONS_MAX
 assert LEASE_MS_DEFAULT <= LEASE_MS_MAX
 assert PULL_MESSAGES_DEFAULT <= PULL_MESSAGES_MAX
 assert WAITING_PULLS_MAX < REQUESTS_MAX
+# What readers of one gateway hold of a queue is less than a slice gives of one key: others get the rest.
+assert STREAMS_PER_QUEUE_MAX * WINDOW_MESSAGES < KEY_UNACKED_MAX
 # So, even with as many connections as may be open, one of them waits for its peer and can be closed for a new one.
 assert REQUESTS_MAX + STREAMS_MAX + WATCHES_MAX + REFUSALS_HELD_MAX < CONNECTIONS_MAX
 assert PULL_BYTES_CROWDED < PULL_BYTES_MAX

@@ -25,8 +25,10 @@ class Takes:
 
     def __init__(self, places: int, waiting_max: int, has_room: Callable[[], bool]) -> None:
         self._has_room = has_room
-        self._places = Places(WAITING, PlacesLimits(places, places - 1, waiting_max, waiting_max - 1))
         self._places_max = places
+        self._each_max = places - 1
+        """The number of places of what is asked for, such as one queue."""
+        self._places = Places(WAITING, PlacesLimits(places, self._each_max, waiting_max, waiting_max - 1))
         self._waiting_max = waiting_max
         self._taken = 0
         self._calls = 0
@@ -50,11 +52,11 @@ class Takes:
     @asynccontextmanager
     async def place(self, about: str) -> AsyncIterator[int]:
         """Waits for a place. `about`: names what is asked for. Yields how many bytes of bodies to ask for: fewer where
-        others wait too.
+        it had to wait, or others wait, for what it asks or for something else.
 
         Raises ResourceExhausted where too many wait, or where the wait is too long.
         """
-        crowded = self._taken == self._places_max or not self._has_room()
+        crowded = self._full_for(about) or not self._has_room()
         async with AsyncExitStack() as stack:
             try:
                 async with asyncio.timeout(limits.DEADLINE_S):
@@ -71,7 +73,11 @@ class Takes:
                 ) from None
             late = asyncio.get_running_loop().call_later(limits.TAKE_PATIENCE_S, leave)
             stack.callback(late.cancel)
-            yield limits.PULL_BYTES_CROWDED if crowded else limits.PULL_BYTES_MAX
+            yield limits.PULL_BYTES_CROWDED if crowded or self._places.waiting else limits.PULL_BYTES_MAX
+
+    def _full_for(self, about: str) -> bool:
+        """Returns whether a call waits for a place now: all are taken, or what it asks for has all that it may have."""
+        return self._taken == self._places_max or self._places.held(about) == self._each_max
 
     def _counted(self, leave: Callable[[], None]) -> Callable[[], None]:
         """Counts a place as taken. Returns what gives it back, once."""

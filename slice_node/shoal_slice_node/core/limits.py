@@ -5,7 +5,13 @@ Long because all bounds of the core are in one place.
 
 from typing import Final
 
-from shoal_contract.limits import CHUNK_MESSAGES_MAX, FRAME_BYTES_MAX, FRAME_OPERATIONS_MAX, NAME_BYTES_MAX
+from shoal_contract.limits import (
+    CHUNK_MESSAGES_MAX,
+    FRAME_BYTES_MAX,
+    FRAME_OPERATIONS_MAX,
+    KEY_UNACKED_MAX,
+    NAME_BYTES_MAX,
+)
 
 # Rows.
 
@@ -35,10 +41,10 @@ BINDINGS_PER_QUEUE_MAX: Final = 100_000
 ANSWERS_KEPT_MAX: Final = 512
 """Answers remembered per producer until it says that they arrived: more than the client has frames in flight."""
 
-DONE_RANGES_MAX: Final = 4096
+DONE_RANGES_MAX: Final = KEY_UNACKED_MAX
 """Done ranges per binding, 16 bytes each in its detail row. Messages that are out count too, so that acking every
-second message makes no more ranges. At the bound only the lowest message is given. This is as many as a chunk may have
-messages."""
+second message makes no more ranges. At the bound only the lowest message is given. Clients know the bound: they say
+why nothing comes. It is at least as many as a chunk may have messages."""
 
 AWAY_RANGES_MAX: Final = DONE_RANGES_MAX // 2
 """If its backlog of a key has as many done ranges, a queue cannot bind the key again: the rest is left for acks."""

@@ -50,7 +50,11 @@ ROWS = [
     ),
     ("queues in a declare", f"{limits.QUEUES_PER_CALL_MAX:,}; {limits.KEYS_PER_CALL_MAX:,}"),
     ("messages in a batch", f"{limits.MESSAGES_PER_CALL_MAX:,} and 2 MiB; {limits.KEYS_PER_PUBLISH_MAX:,}"),
-    ("messages of a pull", f"{limits.PULL_MESSAGES_MAX:,} and 2 MiB; {limits.PULL_WAIT_S_MAX:g} s; 1 hour"),
+    (
+        "messages of a pull",
+        f"{limits.PULL_MESSAGES_MAX:,} and 2 MiB ({limits.PULL_BYTES_CROWDED >> 10} KiB while pulls wait for each"
+        f" other); {limits.PULL_WAIT_S_MAX:g} s; 1 hour",
+    ),
     ("names in a page", f"{limits.PAGE_MAX:,}"),
     ("event streams", f"{limits.STREAMS_MAX}; {limits.STREAMS_PER_QUEUE_MAX}"),
     ("requests under way", f"{limits.REQUESTS_MAX:,}; {limits.WAITING_PULLS_MAX}; {limits.WAITING_LARGE_WORK_MAX}"),

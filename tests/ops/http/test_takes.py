@@ -33,6 +33,38 @@ async def test_so_many_at_a_time_and_smaller_where_others_wait() -> None:
     assert len(takes) == 0
 
 
+async def test_calls_that_ask_for_one_queue_are_smaller_where_others_wait_for_it() -> None:
+    """One queue never has all places, so none of 200 workers of it was asked to take less."""
+    takes, asked = Takes(3, 100, roomy), list[int]()
+
+    async def take() -> None:
+        async with takes.place("q") as bytes_max:
+            asked.append(bytes_max)
+            await asyncio.sleep(0.001)
+
+    await asyncio.gather(*(take() for _ in range(20)))
+    assert asked == [limits.PULL_BYTES_MAX] * 2 + [limits.PULL_BYTES_CROWDED] * 18
+    async with takes.place("q") as alone:
+        assert alone == limits.PULL_BYTES_MAX
+
+
+async def test_a_call_that_gets_a_place_at_once_is_smaller_where_others_wait() -> None:
+    takes = Takes(3, 100, roomy)
+
+    async def take() -> None:
+        async with takes.place("q"):
+            pass
+
+    async with takes.place("q"), takes.place("q"):
+        async with takes.place("another") as bytes_max:
+            assert bytes_max == limits.PULL_BYTES_MAX, "nothing waits"
+        waiting = asyncio.ensure_future(take())
+        await asyncio.sleep(0)
+        async with takes.place("another") as bytes_max:
+            assert bytes_max == limits.PULL_BYTES_CROWDED
+    await waiting
+
+
 async def test_calls_that_wait_between_their_places_count_too() -> None:
     takes = Takes(2, 2, roomy)
     with takes.call(), takes.call():
