@@ -8,16 +8,17 @@ from unittest.mock import patch
 import pytest
 
 from shoal_contract.errors import ResourceExhausted, ShoalError
+from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch import acks_in_flight
 from shoal_slice_node.core.dispatch import shares as dispatch_shares
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
-from shoal_slice_node.core.limits import ACKED_PER_STEP
+from shoal_slice_node.core.limits import ACKED_PER_STEP, PUMP_TURN_HANDLES
 from shoal_slice_node.core.node.settling import take_acks, take_nacks
 from shoal_slice_node.core.turns import Source
 
-from .core_driver import acks, bind, declare, publish
+from .core_driver import acks, bind, configure, declare, publish
 from .nacks_driver import NacksDriver
 
 MESSAGES = 3_000
@@ -211,3 +212,37 @@ def test_a_numbered_nack_is_taken_back_in_one_step(core: NacksDriver) -> None:
     nacks = wire.Nacks(messages=[named(span=LATER)], unseen=True, number=1)
     steps.take(lambda done: take_nacks(core.node, source, one, nacks, done, False), one)
     assert sum(steps.owed) == max(steps.owed) == HALF
+
+
+@pytest.mark.parametrize("everyone", [False, True])
+def test_queues_that_are_not_there_are_looked_for_in_steps(core: NacksDriver, everyone: bool) -> None:
+    session, steps = reader(core), Steps(core)
+    ack = wire.Ack(key=b"k", low=1, to=2, queues=[b"absent-%d" % number for number in range(3 * ACKED_PER_STEP)])
+    source = Source("connection", session.number)
+    steps.take(lambda done: take_acks(core.node, source, session, [ack], done, everyone))
+    assert len(steps.acked) >= 2 * 3, "names are checked before, in as many steps"
+
+
+def test_a_gap_of_many_stretches_is_noted_in_turns(core: NacksDriver) -> None:
+    """The last of many gaps has the rest: what the session has of it is done once it was told."""
+    lost = reader(core)
+    for offset in range(2, MESSAGES + 1, 2):
+        core.ack(lost, "k", offset, offset + 1)
+    core.dispatcher.close(lost)
+    core.settle()
+    core.change(configure("k", KeyOptions(capacity_messages=1, policy="drop_oldest")), publish("k", b"last"))
+    session = core.session(window_bytes=1 << 26)
+    assert core.attach(session, "q", messages=MESSAGES)
+    core.pump()
+    core.dispatcher.take(session, 1 << 20)
+    assert session.owed == HALF + 1
+    turns = 0
+    while core.dispatcher.acks.gaps_left:
+        before = session.owed
+        core.dispatcher.acks.gaps_turn(PUMP_TURN_HANDLES)
+        assert before - session.owed <= 2 * PUMP_TURN_HANDLES
+        turns += 1
+    assert session.owed == 1 and turns > HALF // PUMP_TURN_HANDLES
+    core.ack(session, "k", MESSAGES + 1, MESSAGES + 2)
+    core.settle()
+    core.check()

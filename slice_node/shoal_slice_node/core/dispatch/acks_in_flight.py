@@ -16,6 +16,7 @@ from shoal_slice_node.core.apply.records import Acked, Reason
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.parcels import Parcel
+from shoal_slice_node.core.dispatch.pieces import cost_of_look, pieces_of_all
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -60,14 +61,6 @@ class AckBatch:
     """The cost of applying them, in acks: the done ranges of their bindings count too."""
 
 
-def _cost_of_look(stream: Stream, first: int, to: int) -> int:
-    """Returns what a look at all that is out of first <= o < to costs, in acks. Lists are long where much is out."""
-    listed = len(stream.out) + len(stream.returned or ())
-    if listed < DONE_RANGES_PER_COST:
-        return 1
-    return 1 + stream.out_within(first, to) // DONE_RANGES_PER_COST + listed // DONE_RANGES_COPIED_PER_COST
-
-
 class AcksInFlight:
     """Keeps acks until the tables have them, and gaps that have left for sessions until what they name is done."""
 
@@ -84,9 +77,9 @@ class AcksInFlight:
         """The streams that the flush under way has not taken yet, by feed."""
         self.remaining = 0
         """The number of streams in `_flushing`."""
-        self.gaps_left: deque[tuple[bytes, Parcel, Iterator[Attachment]]] = deque()
-        """Gaps that have left for sessions and are not done yet, with their key ids and those that are told: at most
-        the gaps that sessions had out."""
+        self.gaps_left: deque[tuple[bytes, Parcel, Iterator[tuple[Attachment, int, int]]]] = deque()
+        """Gaps that have left for sessions and are not done yet, with their key ids, and the pieces of them that are to
+        be noted for each of those that are told: at most the gaps that sessions had out."""
 
     @property
     def waiting(self) -> bool:
@@ -174,7 +167,7 @@ class AcksInFlight:
         first, to = max(first, stream.cursor, found[1].low), min(to, stream.end or to, found[1].head)
         if first >= to:
             return 1
-        cost = _cost_of_look(stream, first, to)
+        cost = cost_of_look(stream, first, to)
         if stream.done is not None and len(stream.done) >= DONE_RANGES_MAX:
             held = stream.held(first, to)
             return cost + sum(self.ack(one, key_id, low, high) for one, low, high in held)
@@ -197,17 +190,18 @@ class AcksInFlight:
         """Notes that a gap leaves for a session: what it names is done, as turns come."""
         attachments = session.attachments
         holders = [attachments[handle] for handle in gap.handles if handle in attachments]
-        self.gaps_left.append((key_id, gap, iter(holders)))
+        self.gaps_left.append((key_id, gap, pieces_of_all(holders, key_id, gap.first, gap.to)))
 
     def gaps_turn(self, cost_max: int) -> None:
         """Notes that consumers were told of a gap. Goes on with the one that left first."""
-        key_id, gap, holders = self.gaps_left[0]
+        key_id, gap, told = self.gaps_left[0]
         while cost_max > 0:
-            attachment = next(holders, None)
-            if attachment is None:
+            piece = next(told, None)
+            if piece is None:
                 self.gaps_left.popleft()
                 return
-            cost_max -= self.was_told(attachment, key_id, gap.first, gap.to, gap.replaces_messages)
+            attachment, first, to = piece
+            cost_max -= self.was_told(attachment, key_id, first, to, gap.replaces_messages)
 
     def was_told(self, attachment: Attachment, key_id: bytes, first: int, to: int, messages: bool = False) -> int:
         """Notes that a consumer was told that the offsets first <= o < to are gone. Returns what it cost, as
@@ -223,7 +217,7 @@ class AcksInFlight:
         if stream is None or first >= to:
             return 0, 1
         had = len(stream.out)
-        cost = 1 if had < DONE_RANGES_PER_COST else _cost_of_look(stream, first, to)
+        cost = 1 if had < DONE_RANGES_PER_COST else cost_of_look(stream, first, to)
         done = stream.settle_gaps(attachment, first, to) if only_gaps else stream.settle(attachment, first, to)
         if not done:
             return 0, cost
@@ -258,7 +252,7 @@ class AcksInFlight:
         if stream is None or first >= to:
             return 1
         self._check_rests(attachment, stream, first, to, terms)
-        cost = _cost_of_look(stream, first, to)
+        cost = cost_of_look(stream, first, to)
         not_sent = lists.of(attachment, stream, first, to)
         if unsent_too and (not_sent or attachment.has_unsent(key_id)):
             parts = withdraw_unsent(registry, attachment, stream, first, to).pairs()
@@ -280,7 +274,7 @@ class AcksInFlight:
         if stream is None or first >= to:
             return 1
         self._check_rests(attachment, stream, first, to, terms)
-        return _cost_of_look(stream, first, to)
+        return cost_of_look(stream, first, to)
 
     def _check_rests(self, attachment: Attachment, stream: Stream, first: int, to: int, terms: NackTerms) -> None:
         feed = attachment.feed

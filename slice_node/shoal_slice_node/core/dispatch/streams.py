@@ -6,7 +6,7 @@ Long because each offset is in exactly one of these, and all that moves one from
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from heapq import merge
 from operator import attrgetter
 from typing import TYPE_CHECKING
@@ -361,14 +361,7 @@ class Stream:
     def unacked(self, first: int, to: int) -> list[tuple[int, int]]:
         """Returns the stretches of first <= offset < to that are neither done nor rest, whatever is published yet.
         It looks at the `known_within` this."""
-        found: list[tuple[int, int]] = []
-        for low, high in merge(*(some.walk(first, to) for some in (self.done, self.resting) if some)):
-            if first < low:
-                found.append((first, low))
-            first = high
-        if first < to:
-            found.append((first, to))
-        return found
+        return _between(first, to, *(some.walk(first, to) for some in (self.done, self.resting) if some))
 
     def known_within(self, first: int, to: int) -> int:
         """Returns how many done ranges and stretches that rest have some of first <= o < to."""
@@ -397,10 +390,12 @@ class Stream:
 
     def undelivered(self, first: int, to: int) -> list[tuple[int, int]]:
         """Returns the stretches of first <= offset < to that are neither done nor out."""
-        known = Ranges(self.done.within(first, to) if self.done else ())
-        for _, low, high in self.held(first, to):
-            known.add(low, high)
-        return known.gaps(first, to)
+        out = [(low, high) for _, low, high in self.held(first, to)]
+        return _between(first, to, self.done.walk(first, to) if self.done else (), out)
+
+    def delivered_within(self, first: int, to: int) -> int:
+        """Returns how many done ranges, and stretches that are out, have some of first <= o < to."""
+        return self.out_within(first, to) + (self.done.count_within(first, to) if self.done else 0)
 
     def rebind(self, start: int) -> None:
         """Notes that the binding, which ended with a backlog, is bound again. From `start` on all messages are to be
@@ -580,3 +575,15 @@ class Stream:
             self._flushed = first
         else:
             self._unflushed = [*(self._unflushed or ()), (first, to)]
+
+
+def _between(first: int, to: int, *parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Returns what is in none of these parts of first <= o < to. Each of `parts` ascends; they do not overlap."""
+    found: list[tuple[int, int]] = []
+    for low, high in merge(*parts):
+        if first < low:
+            found.append((first, low))
+        first = high
+    if first < to:
+        found.append((first, to))
+    return found

@@ -14,6 +14,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.checking.session_frames import check_ack, check_nacks, count_acks
 from shoal_slice_node.core.dispatch.acks_in_flight import NackTerms
 from shoal_slice_node.core.dispatch.attachment import Attachment
+from shoal_slice_node.core.dispatch.pieces import pieces
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.unsent import UnsentLists, list_some_unsent
 from shoal_slice_node.core.limits import ACKED_PER_STEP, STRETCHES_PER_PIECE
@@ -25,6 +26,9 @@ from shoal_slice_node.core.turns import Source, Work
 
 _Held = tuple[Attachment, int, int]
 """The meaning of an ack or nack for one attachment: the offsets low <= o < to, as far as the attachment has them."""
+
+_NOTHING: Final = (0, 0)
+"""No offsets: there is nothing to look at."""
 
 _ENDED: Final = object()
 _ALL_RESETS: Final = (1 << 62) - 1
@@ -146,11 +150,8 @@ def _ack_all(
                 left = ACKED_PER_STEP
                 yield
         for held in _everyone(node, ack, key_id) if everyone else _pulled(node, session, ack):
-            if held is None:
-                left -= 1
-                continue
-            for first, end in _pieces(held, key_id):
-                left -= taking.ack(held[0], key_id, first, end)
+            for first, end in (_NOTHING,) if held is None else pieces(held[0], key_id, held[1], held[2]):
+                left -= 1 if held is None else taking.ack(held[0], key_id, first, end)
                 if left <= 0:
                     left = ACKED_PER_STEP
                     yield
@@ -173,18 +174,6 @@ def _ack_anywhere(
         if end >= to:
             return
         low = end
-
-
-def _pieces(held: _Held, key_id: bytes) -> Iterator[tuple[int, int]]:
-    """Yields offsets of which not more than STRETCHES_PER_PIECE stretches are out, until it was all: first and end."""
-    attachment, first, to = held
-    while True:
-        stream = attachment.feed.streams.get(key_id)
-        end = to if stream is None else stream.span_out(first, to, STRETCHES_PER_PIECE)
-        yield first, end
-        if end >= to:
-            return
-        first = end
 
 
 def _nack_all(node: Node, session: Session, nacks: wire.Nacks, terms: NackTerms, everyone: bool) -> Work[None]:
@@ -216,8 +205,8 @@ def _nack_all(node: Node, session: Session, nacks: wire.Nacks, terms: NackTerms,
                 left -= 1
             else:
                 # A numbered one is taken whole: what is given again at once would seem to be of before it.
-                pieces = iter(((held[1], held[2]),)) if number else _pieces(held, key_id)
-                for first, end in pieces:
+                whole = iter(((held[1], held[2]),)) if number else None
+                for first, end in whole or pieces(held[0], key_id, held[1], held[2]):
                     if left <= 0:
                         left = ACKED_PER_STEP
                         yield
