@@ -100,6 +100,8 @@ SMALL: dict[str, tuple[int, ...]] = {
     "CUT_CHUNK_BYTES_MIN": (1,),
     "RELEASED_AT_ONCE_MAX": (0, 1, 500),
     "ACKED_PER_STEP": (1, 2),
+    "STRETCHES_PER_PIECE": (1, 2),
+    "STRETCHES_LOOKED_AT_PER_COST": (1, 2),
     "ACK_COST_PER_FLUSH": (1, 5),
     "ACK_COST_PER_RECORD": (1, 2),
     "ACK_RECORDS_PER_TURN": (1, 2),

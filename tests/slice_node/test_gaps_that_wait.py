@@ -173,6 +173,35 @@ def test_a_gap_larger_than_done_ranges_may_be_holds_up_no_other_consumer(core: N
     assert (offsets(core, hung), told(core)) == ([], [(1, 6001)])
 
 
+def test_gaps_of_many_keys_between_done_ranges_are_told_in_turns(core: NacksDriver) -> None:
+    """Ten keys of which every second of 1,000 messages was acked and the others go."""
+    keys, last_1000 = (
+        [f"key {number}" for number in range(10)],
+        KeyOptions(capacity_messages=1000, policy="drop_oldest"),
+    )
+    core.change(*[configure(key, last_1000) for key in keys], bind("q", *keys))
+    core.change(*[publish(key, *[b"x"] * 1000) for key in keys])
+    lost = core.session(1 << 26)
+    assert core.attach(lost, "q", messages=100_000)
+    core.take(lost)
+    for key in keys:
+        for offset in range(2, 1000, 2):
+            core.ack(lost, key, offset, offset + 1)
+    core.dispatcher.close(lost)
+    core.settle()
+    core.change(*[publish(key, *[b"y"] * 1000) for key in keys])
+    session = core.session(1 << 26)
+    assert core.attach(session, "q", messages=100_000)
+    given, before = [], session.owed
+    while core.dispatcher.turn():
+        given.append(session.owed - before)
+        before = session.owed
+    assert sum(given) >= 500 * len(keys) and max(given) <= 4 * 500
+    assert len(offsets(core, session)) == 1000 * len(keys)
+    core.settle()
+    core.check()
+
+
 def test_gaps_are_noted_in_turns_and_not_while_they_are_taken(core: NacksDriver) -> None:
     """The transport may take while a record is applied in part: no stream changes then."""
     queues = [f"q{number}" for number in range(2 * PUMP_TURN_HANDLES)]

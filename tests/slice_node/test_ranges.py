@@ -36,6 +36,9 @@ def test_parts_in_a_stretch_are_found(added: list[tuple[int, int]], first: int, 
     inside = ranges.within(first, to)
     assert {o for low, high in inside for o in range(low, high)} == {o for o in range(first, to) if o in held}
     assert all(low < high for low, high in inside)
+    assert list(ranges.walk(first, to)) == inside and ranges.count_within(first, to) == len(inside)
+    behind = [low for low, high in ranges.pairs() if high > first]
+    assert [ranges.begin_behind(first, count) for count in range(14)] == (behind + [None] * 14)[:14]
 
 
 @given(pairs, offsets)

@@ -15,7 +15,7 @@ from shoal_slice_node.core.apply import acks as applied_acks
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, Reason, encode_change
 from shoal_slice_node.core.dispatch import returns
 from shoal_slice_node.core.dispatch import shares as dispatch_shares
-from shoal_slice_node.core.dispatch.stretches import Resting, RestingStretches, Returned, without
+from shoal_slice_node.core.dispatch.stretches import Resting, RestingStretches, Returned, cut_out
 from shoal_slice_node.core.limits import OWED_BYTES, RESTING_BYTES, RETRIES_PER_RECORD_MAX
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.rows.detail_row import Detail, decode_detail
@@ -242,6 +242,6 @@ def test_what_is_to_be_given_again_is_cut_as_offset_by_offset() -> None:
         left = {
             offset: one.times for one in returned for offset in range(one.first, one.to) if not first <= offset < to
         }
-        cut = without(returned, first, to)
-        assert {offset: one.times for one in cut for offset in range(one.first, one.to)} == left
-        assert all(before.to <= one.first < one.to for before, one in pairwise([Returned(0, 0, 0), *cut]))
+        cut_out(returned, first, to)
+        assert {offset: one.times for one in returned for offset in range(one.first, one.to)} == left
+        assert all(before.to <= one.first < one.to for before, one in pairwise([Returned(0, 0, 0), *returned]))

@@ -458,6 +458,13 @@ NACKS_NUMBER_MAX: Final = 1 << 62
 ACKED_PER_STEP: Final = 500
 """Handles acked in one step: under 1 ms."""
 
+STRETCHES_PER_PIECE: Final = 64
+"""Stretches of a binding that are settled at a time, of an ack or nack: so many that are out, done ranges and stretches
+that rest. With more, a step would last as long as one binding has stretches: 2,048 that are acked take 5 ms."""
+
+STRETCHES_LOOKED_AT_PER_COST: Final = 4
+"""Done ranges, and stretches that rest, that an ack of a lost stream passes over for the cost of one ack."""
+
 BINDING_READ_COST: Final = 5
 """What reading one binding from the tables costs, in acks: a row of its queue, and often another one."""
 

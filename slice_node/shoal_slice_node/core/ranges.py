@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 
 class Ranges:
@@ -68,6 +68,22 @@ class Ranges:
             return []
         begin, end = bisect_right(self._to, first), bisect_left(self._from, to)
         return [(max(first, self._from[i]), min(to, self._to[i])) for i in range(begin, end)]
+
+    def walk(self, first: int, to: int) -> Iterator[tuple[int, int]]:
+        """Yields what `within` returns, one part at a time. The ranges must not change meanwhile."""
+        if first < to:
+            for i in range(bisect_right(self._to, first), bisect_left(self._from, to)):
+                yield max(first, self._from[i]), min(to, self._to[i])
+
+    def count_within(self, first: int, to: int) -> int:
+        """Returns how many ranges have some of first <= offset < to."""
+        return bisect_left(self._from, to) - bisect_right(self._to, first) if first < to else 0
+
+    def begin_behind(self, offset: int, count: int) -> int | None:
+        """Returns where the range begins that is behind the next `count` that end above `offset`; None: there is
+        none."""
+        index = bisect_right(self._to, offset) + count
+        return self._from[index] if index < len(self._from) else None
 
     def gaps(self, first: int, to: int) -> list[tuple[int, int]]:
         """Returns the parts of first <= offset < to that are in no range."""

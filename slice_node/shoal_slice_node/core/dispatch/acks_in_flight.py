@@ -16,6 +16,7 @@ from shoal_slice_node.core.apply.records import Acked, Reason
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.parcels import Parcel
+from shoal_slice_node.core.dispatch.pieces import cost_of_look, pieces_of_all
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -27,6 +28,8 @@ from shoal_slice_node.core.limits import (
     DONE_RANGES_COPIED_PER_COST,
     DONE_RANGES_MAX,
     DONE_RANGES_PER_COST,
+    STRETCHES_LOOKED_AT_PER_COST,
+    STRETCHES_PER_PIECE,
 )
 from shoal_slice_node.core.rows.detail_row import acked_by_search, count_done, count_ranges, detail_key
 
@@ -74,9 +77,9 @@ class AcksInFlight:
         """The streams that the flush under way has not taken yet, by feed."""
         self.remaining = 0
         """The number of streams in `_flushing`."""
-        self.gaps_left: deque[tuple[bytes, Parcel, Iterator[Attachment]]] = deque()
-        """Gaps that have left for sessions and are not done yet, with their key ids and those that are told: at most
-        the gaps that sessions had out."""
+        self.gaps_left: deque[tuple[bytes, Parcel, Iterator[tuple[Attachment, int, int]]]] = deque()
+        """Gaps that have left for sessions and are not done yet, with their key ids, and the pieces of them that are to
+        be noted for each of those that are told: at most the gaps that sessions had out."""
 
     @property
     def waiting(self) -> bool:
@@ -108,7 +111,7 @@ class AcksInFlight:
 
     def ack(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
         """Takes an ack of the offsets first <= o < to of this key, as far as this attachment has them out. Returns what
-        it cost: 1, and 1 more for DONE_RANGES_PER_COST stretches looked at."""
+        it cost: 1, and 1 more for DONE_RANGES_PER_COST stretches looked at, and for each further one that was taken."""
         acked, cost = self._settle(attachment, key_id, first, to)
         self._registry.state.counters.acks += acked
         return cost
@@ -118,33 +121,45 @@ class AcksInFlight:
         session: Session,
         handles: list[int],
         at: int,
+        low: int,
         key_id: bytes,
         first: int,
         to: int,
         seen: int,
         cost_max: int,
-    ) -> tuple[int, int]:
+    ) -> tuple[int, int, int]:
         """Takes acks of the offsets first <= o < to of a key for several handles of a session, from `handles[at]` on,
-        until they cost `cost_max` or more. `seen`: how many resets the client had seen (an ack of an earlier life does
-        nothing). Returns where to go on, and what is left of `cost_max`."""
+        of this one from `low` on, until they cost `cost_max` or more. `seen`: how many resets the client had seen (an
+        ack of an earlier life does nothing). Returns where to go on, and what is left of `cost_max`."""
         attachments, acked = session.attachments, 0
         while at < len(handles) and cost_max > 0:
             attachment = attachments.get(handles[at])
             at += 1
             if attachment is None or attachment.resets_before > seen:
                 cost_max -= 1
+                low = first
                 continue
-            messages, cost = self._settle(attachment, key_id, first, to)
+            stream, begin = attachment.feed.streams.get(key_id), low
+            if stream is not None and len(stream.out) > STRETCHES_PER_PIECE:
+                low = stream.span_out(begin, to, STRETCHES_PER_PIECE)
+                messages, cost = self._settle(attachment, key_id, begin, low)
+                if low < to:
+                    at -= 1
+                else:
+                    low = first
+            else:
+                low = first
+                messages, cost = self._settle(attachment, key_id, begin, to)
             acked += messages
             cost_max -= cost
         self._registry.state.counters.acks += acked
-        return at, cost_max
+        return at, low, cost_max
 
     def ack_anywhere(self, attachment: Attachment, key_id: bytes, first: int, to: int) -> int:
         """Takes an ack of offsets first <= o < to of this key that this attachment's client was given on an earlier
         stream: wherever they are, except those that rest, as a record may be under way that says what becomes of them.
-        Where the binding has as many done ranges as it may, only of what is out. Returns what it cost, as `ack` does.
-        """
+        Where the binding has as many done ranges as it may, only of what is out. Returns what it cost, as `ack` does,
+        and 1 more for STRETCHES_LOOKED_AT_PER_COST that it passed over. The caller bounds it (`Stream.span`)."""
         registry, feed = self._registry, attachment.feed
         stream, found = feed.streams.get(key_id), registry.state.key_by_id(key_id)
         if stream is None or found is None:
@@ -152,10 +167,11 @@ class AcksInFlight:
         first, to = max(first, stream.cursor, found[1].low), min(to, stream.end or to, found[1].head)
         if first >= to:
             return 1
-        cost = 1 + len(stream.out) // DONE_RANGES_PER_COST
+        cost = cost_of_look(stream, first, to)
         if stream.done is not None and len(stream.done) >= DONE_RANGES_MAX:
             held = stream.held(first, to)
             return cost + sum(self.ack(one, key_id, low, high) for one, low, high in held)
+        cost += stream.known_within(first, to) // STRETCHES_LOOKED_AT_PER_COST
         parts = stream.unacked(first, to)
         if not parts:
             return cost
@@ -168,23 +184,24 @@ class AcksInFlight:
         registry.releases.add(stream, taken, [])
         registry.releases.end_record()
         registry.wake(feed)
-        return cost + (len(parts) + len(taken)) // DONE_RANGES_PER_COST
+        return cost + 2 * (len(parts) + len(taken))
 
     def gap_leaves(self, session: Session, key_id: bytes, gap: Parcel) -> None:
         """Notes that a gap leaves for a session: what it names is done, as turns come."""
         attachments = session.attachments
         holders = [attachments[handle] for handle in gap.handles if handle in attachments]
-        self.gaps_left.append((key_id, gap, iter(holders)))
+        self.gaps_left.append((key_id, gap, pieces_of_all(holders, key_id, gap.first, gap.to)))
 
     def gaps_turn(self, cost_max: int) -> None:
         """Notes that consumers were told of a gap. Goes on with the one that left first."""
-        key_id, gap, holders = self.gaps_left[0]
+        key_id, gap, told = self.gaps_left[0]
         while cost_max > 0:
-            attachment = next(holders, None)
-            if attachment is None:
+            piece = next(told, None)
+            if piece is None:
                 self.gaps_left.popleft()
                 return
-            cost_max -= self.was_told(attachment, key_id, gap.first, gap.to, gap.replaces_messages)
+            attachment, first, to = piece
+            cost_max -= self.was_told(attachment, key_id, first, to, gap.replaces_messages)
 
     def was_told(self, attachment: Attachment, key_id: bytes, first: int, to: int, messages: bool = False) -> int:
         """Notes that a consumer was told that the offsets first <= o < to are gone. Returns what it cost, as
@@ -199,10 +216,13 @@ class AcksInFlight:
         stream = attachment.feed.streams.get(key_id)
         if stream is None or first >= to:
             return 0, 1
-        cost = 1 + len(stream.out) // DONE_RANGES_PER_COST
+        had = len(stream.out)
+        cost = 1 if had < DONE_RANGES_PER_COST else cost_of_look(stream, first, to)
         done = stream.settle_gaps(attachment, first, to) if only_gaps else stream.settle(attachment, first, to)
         if not done:
             return 0, cost
+        if had > 1:
+            cost += max(0, had - len(stream.out) - 1)  # The first one is counted.
         feed, registry = attachment.feed, self._registry
         self._gather(feed, stream, attachment.session.number)
         if attachment.handle is None and not attachment.messages:
@@ -225,17 +245,14 @@ class AcksInFlight:
     ) -> int:
         """Takes back the offsets first <= o < to of this key, as far as this attachment has them out and was sent
         them; with `terms.unsent_too` also what waits to be sent. `lists`: those of the frame. Returns what it cost, as
-        `ack` does. Raises ResourceExhausted if no more messages can rest."""
+        `ack` does; each further stretch counts twice. Raises ResourceExhausted if no more messages can rest."""
         feed, registry = attachment.feed, self._registry
         delay_ms, unseen, unsent_too = terms
         stream = feed.streams.get(key_id)
         if stream is None or first >= to:
             return 1
-        if (feed.max_deliveries and not unseen) or delay_ms:
-            stretches = sum(held[0] is attachment for held in stream.held(first, to))
-            if stretches:
-                registry.returns.check_rests(feed, attachment.session, stretches)
-        looked_at = len(stream.out) + len(stream.returned or ())
+        self._check_rests(attachment, stream, first, to, terms)
+        cost = cost_of_look(stream, first, to)
         not_sent = lists.of(attachment, stream, first, to)
         if unsent_too and (not_sent or attachment.has_unsent(key_id)):
             parts = withdraw_unsent(registry, attachment, stream, first, to).pairs()
@@ -248,7 +265,23 @@ class AcksInFlight:
             else:
                 registry.returns.came_back(stream, back, Reason.NACK, attachment.session, delay_ms)
             after_release(registry, feed, attachment)
-        return 1 + looked_at // DONE_RANGES_PER_COST + lists.take_cost()
+        return cost + 2 * max(0, len(back) - 1) + lists.take_cost()
+
+    def check_nack(self, attachment: Attachment, key_id: bytes, first: int, to: int, terms: NackTerms) -> int:
+        """Checks a nack that is taken in several pieces, before the first one. Returns what it cost, as `ack` does.
+        Raises ResourceExhausted if not all that it takes back can rest."""
+        stream = attachment.feed.streams.get(key_id)
+        if stream is None or first >= to:
+            return 1
+        self._check_rests(attachment, stream, first, to, terms)
+        return cost_of_look(stream, first, to)
+
+    def _check_rests(self, attachment: Attachment, stream: Stream, first: int, to: int, terms: NackTerms) -> None:
+        feed = attachment.feed
+        if (feed.max_deliveries and not terms.unseen) or terms.delay_ms:
+            stretches = stream.count_held(attachment, first, to)
+            if stretches:
+                self._registry.returns.check_rests(feed, attachment.session, stretches)
 
     def acked_by_change(self, acked: AckedByChange) -> None:
         """Takes in acks that came in a change: the tables have them, and no record need say so again. What of them was

@@ -122,9 +122,10 @@ def fill(
     low = min(key.low, stream.end or key.low)
     if stream.lacks_below(low):
         why = DROPPED if key.options.drops_oldest else EXPIRED
+        cost += stream.delivered_within(stream.cursor, low)
         passed = pass_over(registry, stream, stream.cursor, low, why, pick, budget.telling(give), lease_of)
         if passed is Passed.NO_ROOM:
-            budget.looks -= 1
+            budget.looks -= 1 + cost * LOOKS_PER_COST
             return False
         if passed is Passed.OVER:
             budget.given += 1
@@ -227,6 +228,7 @@ class _Filling:
             to = min(stored.end, end)
             budget.rows -= 1
         give = budget.telling(self._give)
+        budget.looks -= stream.delivered_within(found.low, to) * LOOKS_PER_COST
         passed = pass_over(self._registry, stream, found.low, to, EXPIRED, self._pick, give, self._lease_of)
         if passed is Passed.NO_ROOM:
             return False

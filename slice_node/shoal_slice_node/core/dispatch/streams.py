@@ -5,14 +5,23 @@ Long because each offset is in exactly one of these, and all that moves one from
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right, insort
-from collections.abc import Container
+from bisect import bisect_left, bisect_right
+from collections.abc import Container, Iterable
+from heapq import merge
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from shoal_slice_node.core.apply.records import Reason
 from shoal_slice_node.core.delivery_counts import DeliveryCounts
-from shoal_slice_node.core.dispatch.stretches import GAP, Out, Resting, RestingStretches, Returned, without
+from shoal_slice_node.core.dispatch.stretches import (
+    GAP,
+    Out,
+    Resting,
+    RestingStretches,
+    Returned,
+    begin_behind,
+    cut_out,
+)
 from shoal_slice_node.core.limits import DONE_RANGES_MAX
 from shoal_slice_node.core.ranges import Ranges
 
@@ -21,7 +30,7 @@ if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.feeds import Feed
     from shoal_slice_node.core.dispatch.leases import Lease
 
-_FIRST = attrgetter("first")
+_FIRST, _TO = attrgetter("first"), attrgetter("to")
 _NOT_COUNTED = -1
 
 
@@ -179,7 +188,8 @@ class Stream:
     def forget_returned(self, first: int = 0, to: int = 1 << 64) -> None:
         """Notes that nothing of first <= o < to is to be given again: it is gone, or done."""
         if self.returned:
-            self.returned = without(self.returned, first, to) or None
+            cut_out(self.returned, first, to)
+            self.returned = self.returned or None
             self._count()
 
     def join_parcel(self, number: int) -> None:
@@ -243,6 +253,30 @@ class Stream:
         if cut:
             out[begin:end] = kept
         return cut
+
+    def span_out(self, first: int, to: int, stretches_max: int) -> int:
+        """Returns up to where first <= o < to has at most so many stretches that are out: more than `first`."""
+        behind = begin_behind(self.out, first, stretches_max) if len(self.out) > stretches_max else None
+        return to if behind is None else min(to, behind)
+
+    def span(self, first: int, to: int, stretches_max: int) -> int:
+        """Returns the same where it has at most so many that are out, so many that rest, and so many done ranges."""
+        to = self.span_out(first, to, stretches_max)
+        for some in (self.done, self.resting):
+            behind = some.begin_behind(first, stretches_max) if some else None
+            to = to if behind is None else min(to, behind)
+        return to
+
+    def out_within(self, first: int, to: int) -> int:
+        """Returns how many stretches with some of first <= o < to are out."""
+        begin = bisect_right(self.out, first, key=_TO)
+        return max(0, bisect_left(self.out, to, lo=begin, key=_FIRST) - begin)
+
+    def count_held(self, attachment: Attachment, first: int, to: int) -> int:
+        """Returns how many of them this attachment has."""
+        begin = bisect_right(self.out, first, key=_TO)
+        end = bisect_left(self.out, to, lo=begin, key=_FIRST)
+        return sum([one.attachment is attachment for one in self.out[begin:end]])
 
     def held(self, first: int, to: int) -> list[tuple[Attachment, int, int]]:
         """Returns the stretches that are out in first <= o < to, each with the attachment that has it."""
@@ -325,11 +359,13 @@ class Stream:
         return taken
 
     def unacked(self, first: int, to: int) -> list[tuple[int, int]]:
-        """Returns the stretches of first <= offset < to that are neither done nor rest, whatever is published yet."""
-        known = Ranges(self.done.within(first, to) if self.done else ())
-        for resting in self.resting.within(first, to) if self.resting else ():
-            known.add(max(first, resting.first), min(to, resting.to))
-        return known.gaps(first, to)
+        """Returns the stretches of first <= offset < to that are neither done nor rest, whatever is published yet.
+        It looks at the `known_within` this."""
+        return _between(first, to, *(some.walk(first, to) for some in (self.done, self.resting) if some))
+
+    def known_within(self, first: int, to: int) -> int:
+        """Returns how many done ranges and stretches that rest have some of first <= o < to."""
+        return sum(some.count_within(first, to) for some in (self.done, self.resting) if some)
 
     def _take_out(self, first: int, to: int) -> list[Out]:
         """Takes what is out of first <= o < to. Until the caller calls `release` it still counts for those that had
@@ -354,10 +390,12 @@ class Stream:
 
     def undelivered(self, first: int, to: int) -> list[tuple[int, int]]:
         """Returns the stretches of first <= offset < to that are neither done nor out."""
-        known = Ranges(self.done.within(first, to) if self.done else ())
-        for _, low, high in self.held(first, to):
-            known.add(low, high)
-        return known.gaps(first, to)
+        out = [(low, high) for _, low, high in self.held(first, to)]
+        return _between(first, to, self.done.walk(first, to) if self.done else (), out)
+
+    def delivered_within(self, first: int, to: int) -> int:
+        """Returns how many done ranges, and stretches that are out, have some of first <= o < to."""
+        return self.out_within(first, to) + (self.done.count_within(first, to) if self.done else 0)
 
     def rebind(self, start: int) -> None:
         """Notes that the binding, which ended with a backlog, is bound again. From `start` on all messages are to be
@@ -421,10 +459,15 @@ class Stream:
 
     def give_again(self, back: list[Returned]) -> None:
         """Notes that what came back is to be given again."""
-        if self.returned and len(back) == 1:
-            insort(self.returned, back[0])
+        if not back:
+            return
+        returned, back = self.returned or [], sorted(back)
+        index = bisect_left(returned, back[0])
+        if index == len(returned) or back[-1] < returned[index]:
+            returned[index:index] = back
+            self.returned = returned
         else:
-            self.returned = sorted([*(self.returned or ()), *back])
+            self.returned = sorted([*returned, *back])
         self._count()
 
     def rest(self, back: Returned, reason: Reason, delay_ms: int, session: int) -> Resting:
@@ -532,3 +575,15 @@ class Stream:
             self._flushed = first
         else:
             self._unflushed = [*(self._unflushed or ()), (first, to)]
+
+
+def _between(first: int, to: int, *parts: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Returns what is in none of these parts of first <= o < to. Each of `parts` ascends; they do not overlap."""
+    found: list[tuple[int, int]] = []
+    for low, high in merge(*parts):
+        if first < low:
+            found.append((first, low))
+        first = high
+    if first < to:
+        found.append((first, to))
+    return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -64,18 +64,17 @@ class Returned(NamedTuple):
     times: int
 
 
-def without(returned: list[Returned], first: int, to: int) -> list[Returned]:
-    """Returns what is to be given again, which ascends, without the offsets first <= o < to."""
+def cut_out(returned: list[Returned], first: int, to: int) -> None:
+    """Takes the offsets first <= o < to out of what is to be given again, which ascends."""
     begin, end = bisect_right(returned, first, key=_TO), bisect_left(returned, to, key=_FIRST)
     if begin >= end:
-        return returned
-    cut = [
+        return
+    returned[begin:end] = [
         Returned(low, high, one.times)
         for one in returned[begin:end]
         for low, high in ((one.first, min(one.to, first)), (max(one.first, to), one.to))
         if low < high
     ]
-    return returned[:begin] + cut + returned[end:]
 
 
 class Resting:
@@ -117,6 +116,13 @@ class Resting:
         self.over = True
 
 
+def begin_behind(stretches: Sequence[Out] | Sequence[Resting], offset: int, count: int) -> int | None:
+    """Returns where the stretch begins that is behind the next `count` that end above `offset`; None: there is none.
+    The stretches ascend."""
+    index = bisect_right(stretches, offset, key=_TO) + count
+    return stretches[index].first if index < len(stretches) else None
+
+
 class RestingStretches:
     """Keeps what rests of one binding, by its offsets. Invariant: the stretches ascend and do not overlap."""
 
@@ -155,6 +161,21 @@ class RestingStretches:
         begin = max(0, bisect_right(self._all, first, key=_FIRST) - 1)
         end = bisect_left(self._all, to, key=_FIRST)
         return [one for one in self._all[begin:end] if one.to > first]
+
+    def walk(self, first: int, to: int) -> Iterator[tuple[int, int]]:
+        """Yields the parts of first <= o < to that rest. They must not change meanwhile."""
+        if first < to:
+            for index in range(bisect_right(self._all, first, key=_TO), bisect_left(self._all, to, key=_FIRST)):
+                one = self._all[index]
+                yield max(first, one.first), min(to, one.to)
+
+    def count_within(self, first: int, to: int) -> int:
+        """Returns how many have some of first <= o < to."""
+        return bisect_left(self._all, to, key=_FIRST) - bisect_right(self._all, first, key=_TO)
+
+    def begin_behind(self, offset: int, count: int) -> int | None:
+        """Returns where the one begins that is behind the next `count` that end above `offset`; None: there is none."""
+        return begin_behind(self._all, offset, count)
 
 
 class Rests:

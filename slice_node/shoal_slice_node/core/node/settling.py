@@ -14,17 +14,21 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.checking.session_frames import check_ack, check_nacks, count_acks
 from shoal_slice_node.core.dispatch.acks_in_flight import NackTerms
 from shoal_slice_node.core.dispatch.attachment import Attachment
+from shoal_slice_node.core.dispatch.pieces import pieces
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.unsent import UnsentLists, list_some_unsent
-from shoal_slice_node.core.limits import ACKED_PER_STEP
+from shoal_slice_node.core.limits import ACKED_PER_STEP, STRETCHES_PER_PIECE
 from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.node.requests import as_shoal_error
 from shoal_slice_node.core.read.unacked import parts_named, still_unacked
-from shoal_slice_node.core.rows.key_row import ID
+from shoal_slice_node.core.rows.key_row import ID, head_of
 from shoal_slice_node.core.turns import Source, Work
 
 _Held = tuple[Attachment, int, int]
 """The meaning of an ack or nack for one attachment: the offsets low <= o < to, as far as the attachment has them."""
+
+_NOTHING: Final = (0, 0)
+"""No offsets: there is nothing to look at."""
 
 _ENDED: Final = object()
 _ALL_RESETS: Final = (1 << 62) - 1
@@ -130,33 +134,46 @@ def _ack_all(
         if row is None:
             continue
         key_id, low, to = row[ID], ack.low, ack.to
-        handles = [] if everyone else list(ack.handles)
-        anywhere = of_lost_stream and low > 0  # Else it means what this session was given.
-        at = 0
+        handles = [] if everyone else list(dict.fromkeys(ack.handles))  # A second time it would change nothing.
+        if of_lost_stream and low > 0:  # Else it means what this session was given.
+            for handle in handles:
+                for cost in _ack_anywhere(node, session, handle, key_id, low, min(to, head_of(row)), seen):
+                    left -= cost
+                    if left <= 0:
+                        left = ACKED_PER_STEP
+                        yield
+            handles = []
+        at, begin = 0, low
         while at < len(handles):
-            if anywhere:
-                left -= _ack_anywhere(node, session, handles[at], key_id, low, to, seen)
-                at += 1
-            else:
-                at, left = taking.ack_handles(session, handles, at, key_id, low, to, seen, left)
+            at, begin, left = taking.ack_handles(session, handles, at, begin, key_id, low, to, seen, left)
             if left <= 0:
                 left = ACKED_PER_STEP
                 yield
         for held in _everyone(node, ack, key_id) if everyone else _pulled(node, session, ack):
-            left -= 1 if held is None else taking.ack(held[0], key_id, held[1], held[2])
-            if left <= 0:
-                left = ACKED_PER_STEP
-                yield
+            for first, end in (_NOTHING,) if held is None else pieces(held[0], key_id, held[1], held[2]):
+                left -= 1 if held is None else taking.ack(held[0], key_id, first, end)
+                if left <= 0:
+                    left = ACKED_PER_STEP
+                    yield
     if unacked is not None:
         unacked.extend((yield from still_unacked(node.state, node.dispatcher.feeds, session, named, seen)))
 
 
-def _ack_anywhere(node: Node, session: Session, handle: int, key_id: bytes, low: int, to: int, seen: int) -> int:
-    """Acks what a handle's queue has of a key, wherever it is. Returns what it cost, in acks."""
-    attachment = session.attachments.get(handle)
-    if attachment is None or attachment.resets_before > seen:
-        return 1
-    return node.dispatcher.acks.ack_anywhere(attachment, key_id, low, to)
+def _ack_anywhere(
+    node: Node, session: Session, handle: int, key_id: bytes, low: int, to: int, seen: int
+) -> Iterator[int]:
+    """Acks what a handle's queue has of a key, wherever it is. Yields after each piece what it cost, in acks."""
+    while True:
+        attachment = session.attachments.get(handle)
+        if attachment is None or attachment.resets_before > seen:
+            yield 1
+            return
+        stream = attachment.feed.streams.get(key_id)
+        end = to if stream is None else stream.span(low, to, STRETCHES_PER_PIECE)
+        yield node.dispatcher.acks.ack_anywhere(attachment, key_id, low, end)
+        if end >= to:
+            return
+        low = end
 
 
 def _nack_all(node: Node, session: Session, nacks: wire.Nacks, terms: NackTerms, everyone: bool) -> Work[None]:
@@ -187,7 +204,15 @@ def _nack_all(node: Node, session: Session, nacks: wire.Nacks, terms: NackTerms,
             if held is None:
                 left -= 1
             else:
-                left -= node.dispatcher.nack(held[0], key_id, held[1], held[2], terms, lists)
+                # A numbered one is taken whole: what is given again at once would seem to be of before it.
+                whole = iter(((held[1], held[2]),)) if number else None
+                for first, end in whole or pieces(held[0], key_id, held[1], held[2]):
+                    if left <= 0:
+                        left = ACKED_PER_STEP
+                        yield
+                    if first == held[1] and end < held[2]:
+                        left -= node.dispatcher.acks.check_nack(held[0], key_id, first, held[2], terms)
+                    left -= node.dispatcher.nack(held[0], key_id, first, end, terms, lists)
             looked_at(1)
             if left <= 0:
                 left = ACKED_PER_STEP
@@ -218,8 +243,11 @@ def _everyone(node: Node, ack: wire.Ack, key_id: bytes) -> Iterator[_Held | None
     for queue_id in parts_named(node.state, ack):
         feed = None if queue_id is None else node.dispatcher.feeds.get(queue_id)
         stream = None if feed is None else feed.streams.get(key_id)
-        held = [] if stream is None else stream.held(ack.low, ack.to)
-        if held:
-            yield from held
-        else:
+        low, to = ack.low, ack.to
+        if stream is None or low >= to:
             yield None
+            continue
+        while low < to:
+            end = stream.span_out(low, to, STRETCHES_PER_PIECE)
+            yield from stream.held(low, end) or (None,)
+            low = end
