@@ -46,6 +46,10 @@ class SliceCalls:
         """Refuses all later calls."""
         self.closed = True
 
+    def owner_of(self, key: bytes) -> str:
+        """Returns the slice that owns a key, by the newest map."""
+        return self._map.current.owner_of(key)
+
     async def ask_slice(
         self,
         slice_of: Callable[[], str],
@@ -148,4 +152,5 @@ def _named(slice_name: str, error: ShoalError) -> ShoalError:
     """Returns the error with the slice's name in it, if it has none yet."""
     if f"slice {slice_name}" in error.message:
         return error
-    return type(error)(f"slice {slice_name} does not answer: {error.message}", subject=slice_name)
+    how = "refuses" if isinstance(error, MapOrLeaderChanged) else "does not answer"
+    return type(error)(f"slice {slice_name} {how}: {error.message}", subject=slice_name)

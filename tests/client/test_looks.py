@@ -14,11 +14,16 @@ from shoal.core.slow_looks import SlowLooks
 from shoal.limits import FRAMES_IN_FLIGHT_MAX, LONG_QUESTION_BINDINGS, LOOKS_AT_ONCE_MAX
 from shoal.testing import FakeCluster as MemoryCluster
 from shoal.testing import FakeSlice
+from shoal.testing.limits import PARTITIONS
+from shoal_contract.partition_hash import partition_of
 from shoal_runtime.tasks import Tasks
 from tests.client.calls import bound, until
 from tests.client.fake_cluster import FakeCluster
 
 MANY = 3 * FRAMES_IN_FLIGHT_MAX
+PROMPT_S = 30.0
+PATIENT_S = 300.0
+"""What is not prompt is answered at this deadline at the earliest."""
 
 
 @pytest.fixture
@@ -36,6 +41,11 @@ def looked_at(slice_: FakeSlice) -> list[str]:
     """The queues of the describes and peeks that came, in order."""
     frames = [frame for frame in slice_.frames if frame.HasField("describe") or frame.HasField("pull")]
     return [(frame.pull.queue or frame.describe.queues[0]).decode() for frame in frames]
+
+
+def keys_looked_at(slice_: FakeSlice) -> list[str]:
+    """The keys of the describes that came, in order."""
+    return [key.decode() for frame in slice_.frames for key in frame.describe.keys]
 
 
 async def test_looks_whose_callers_have_left_hold_up_nothing(
@@ -129,6 +139,40 @@ async def test_a_look_goes_where_the_last_one_at_its_queue_belonged(monkeypatch:
         await broker.describe("long")
         await broker.describe("long")
         assert apart == [looks.SLOW, looks.QUICK], "it was slow, and is not"
+
+
+async def test_looks_at_a_key_that_moved_go_to_its_new_owner(many: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The former owner was asked again and again until the deadline, also when the map named the new one."""
+    monkeypatch.setattr(looks, "LOOK_QUICK_S", PATIENT_S)
+    cluster = MemoryCluster(["s01", "s02"])
+    key = cluster.key_of("s01")
+    async with cluster.connect(deadline_s=PATIENT_S) as broker:
+        await broker.configure(key, shoal.KeyOptions(history_messages=7))
+        cluster.move({partition_of(key.encode(), PARTITIONS): "s02"}, tell=False)
+        looking = waiting(many, *(broker.describe_key(key) for _ in range(9)))
+        await until(lambda: bool(keys_looked_at(cluster.slices["s01"])))
+        looking += waiting(many, broker.describe_key(key))
+        cluster.announce()
+        async with asyncio.timeout(PROMPT_S):
+            await asyncio.wait(looking)
+        assert [one.result().exists for one in looking] == [False] * 10  # type: ignore[attr-defined]
+        assert keys_looked_at(cluster.slices["s02"]) == [key] * 2, "they share a look also where it moved"
+        assert set(broker.connection.routing.looks._places) == {("s01", looks.QUICK), ("s02", looks.QUICK)}
+        assert not broker.connection.routing.looks._now
+
+
+async def test_a_key_without_an_owner_that_takes_it_names_what_its_slice_says() -> None:
+    cluster = MemoryCluster(["s01", "s02"])
+    key = cluster.key_of("s01")
+    async with cluster.connect() as broker:
+        cluster.move({partition_of(key.encode(), PARTITIONS): "s02"}, tell=False)
+        told = (
+            "question to slice s01: no newer map came before the call's deadline"
+            f" (slice s01 refuses: key {key} is of slice s02)"
+        )
+        with pytest.raises(shoal.DeadlineExceeded) as raised:
+            await broker.describe_key(key, deadline_s=0.3)
+        assert str(raised.value) == told
 
 
 async def test_looks_end_with_their_connection(many: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
