@@ -183,8 +183,6 @@ class Looks:
         try:
             return await self._calls.ask_slice(slice_of, look.method, look.request, look.deadline, apart=apart)
         except (MapOrLeaderChanged, Unavailable, Fenced) as error:
-            if self._calls.closed:
-                raise connection_cut() from None
             what = f"question to slice {name}"
             if isinstance(error, MapOrLeaderChanged):
                 raise no_newer_map(what, error.message) from None
