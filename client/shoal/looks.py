@@ -4,7 +4,8 @@ A look is a unary call. When nothing waits for it any more, it ends at its slice
 taken back. What is asked while the same look is under way is asked once more when that is over, for all who asked
 meanwhile: an answer takes into account all that happened before the question.
 
-A look about keys goes to the slice that owns them by the newest map: it follows a key that moves while it is asked.
+A look about a key goes to the slice that owns it by the newest map. Where the key moves meanwhile, the former owner is
+asked no more, and the look begins anew at the new one.
 
 Looks that are answered soon and those that take long go over connections of their own, a bounded number at a time over
 each. A look without an answer after LOOK_QUICK_S begins again among the slow ones, and is taken for one of them from
@@ -15,11 +16,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, NamedTuple
 
 from shoal.core.refusals import connection_closed, connection_cut, deadline_exceeded, no_newer_map, unreadable
 from shoal.core.slow_looks import SlowLooks
 from shoal.limits import LONG_QUESTION_BINDINGS, LOOK_QUICK_S, LOOKS_AT_ONCE_MAX
+from shoal.map_watch import MapWatch
 from shoal.slice_calls import SliceCalls
 from shoal.transport.base import Method, Request, Response
 from shoal.transport.methods import DESCRIBE, PULL
@@ -40,11 +42,18 @@ class _Moved(Exception):
     """Says that what a look is about moved to another slice."""
 
 
-class _Look(Generic[Request, Response]):
-    """Keeps one look. `slice_of`: names the slice to ask, as it is by the newest map. `deadline`: the last of its
-    callers'. `waiting`: how many callers wait for it."""
+class _Stay(NamedTuple):
+    """Says which slice a look asks, and ends that."""
 
-    __slots__ = ("asked", "deadline", "method", "queues", "request", "slice_of", "task", "waiting")
+    slice_name: str
+    until: asyncio.Timeout
+
+
+class _Look(Generic[Request, Response]):
+    """Keeps one look. `slice_of`: names the slice to ask, as it is by the newest map. `stay`: where it asks now.
+    `deadline`: the last of its callers'. `waiting`: how many callers wait for it."""
+
+    __slots__ = ("asked", "deadline", "method", "queues", "request", "slice_of", "stay", "task", "waiting")
 
     def __init__(
         self, slice_of: Callable[[], str], method: Method[Request, Response], request: Request, asked: _Asked
@@ -56,6 +65,7 @@ class _Look(Generic[Request, Response]):
         self.queues = _queues_in(request)
         self.deadline = 0.0
         self.waiting = 0
+        self.stay: _Stay | None = None
         self.task: asyncio.Task[Response] | None = None
 
 
@@ -63,7 +73,7 @@ class Looks:
     """Looks for one connection. `deadline`: event loop time. Each call raises what the slice refuses it with, and
     DeadlineExceeded."""
 
-    def __init__(self, calls: SliceCalls, tasks: Tasks) -> None:
+    def __init__(self, calls: SliceCalls, map_watch: MapWatch, tasks: Tasks) -> None:
         self._calls = calls
         self._tasks = tasks
         self._next: dict[_Asked, _Look[Any, Any]] = {}
@@ -73,6 +83,7 @@ class Looks:
         self._places: dict[tuple[str, str], asyncio.Semaphore] = {}
         """Slice and connection -> its places: twice as many as the map ever had slices."""
         self._slow = SlowLooks()
+        map_watch.listen(lambda _: self._leave_former_owners())
 
     async def describe(self, slice_name: str, question: wire.Describe, deadline: float) -> wire.Description:
         """Describes queues at a slice."""
@@ -164,14 +175,17 @@ class Looks:
 
     async def _quick(self, name: str, look: _Look[Request, Response]) -> Response | None:
         """Returns the answer; None if it does not come soon."""
+        soon = asyncio.timeout(LOOK_QUICK_S)
         try:
-            async with asyncio.timeout(LOOK_QUICK_S):
+            async with soon:
                 return await self._ask(name, look, QUICK)
         except TimeoutError:
+            if not soon.expired():
+                raise  # It was the look's deadline.
             return None
 
     async def _ask(self, name: str, look: _Look[Request, Response], apart: str) -> Response:
-        """Asks the slice. From now on nothing joins this look."""
+        """Asks the slice. From now on nothing joins this look. Raises _Moved."""
         _remove(self._next, look)
         self._now[look.asked] = look
 
@@ -180,13 +194,29 @@ class Looks:
                 raise _Moved
             return name
 
+        until = asyncio.timeout(None)
         try:
-            return await self._calls.ask_slice(slice_of, look.method, look.request, look.deadline, apart=apart)
+            async with until:
+                look.stay = _Stay(name, until)
+                return await self._calls.ask_slice(slice_of, look.method, look.request, look.deadline, apart=apart)
+        except TimeoutError:
+            if until.expired():
+                raise _Moved from None
+            raise
         except (MapOrLeaderChanged, Unavailable, Fenced) as error:
             what = f"question to slice {name}"
             if isinstance(error, MapOrLeaderChanged):
                 raise no_newer_map(what, error.message) from None
             raise deadline_exceeded(f"{what} ({error.message})") from None
+        finally:
+            look.stay = None
+
+    def _leave_former_owners(self) -> None:
+        """Ends what is asked of slices that a new map does not name any more."""
+        now = asyncio.get_running_loop().time()
+        for look in self._now.values():
+            if look.stay is not None and look.slice_of() != look.stay.slice_name:
+                look.stay.until.reschedule(now)
 
     def _place(self, name: str, apart: str) -> asyncio.Semaphore:
         return self._places.setdefault((name, apart), asyncio.Semaphore(LOOKS_AT_ONCE_MAX))

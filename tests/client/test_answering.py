@@ -14,6 +14,7 @@ from shoal.answering import Answering
 from shoal.limits import LOOKS_AT_ONCE_MAX
 from shoal.looks import SLOW
 from shoal.testing import FakeCluster, FakeSlice
+from shoal_contract.errors import NotOwner
 from shoal_runtime.tasks import Tasks
 from tests.client.calls import until
 
@@ -170,21 +171,44 @@ async def test_a_refusal_is_an_answer(told: list[StateChange]) -> None:
         assert kept._quiet_since_s is None
 
 
+async def gone() -> None:
+    raise shoal.Unavailable("it is gone")
+
+
+async def silent(timeout_s: float) -> None:
+    await asyncio.get_running_loop().create_future()
+
+
 async def test_of_a_slice_that_left_the_map_nothing_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     soon(monkeypatch)
-    cluster = FakeCluster(["s01"])
-    async with cluster.connect() as broker:
-        connection, asked = broker.connection, list[float]()
-
-        async def ask(timeout_s: float) -> None:
-            asked.append(timeout_s)
-            raise shoal.Unavailable("it is gone")
-
-        gone = Answering("s09", connection.map, connection.telling, connection._tasks, ask, may_take_long=True)
+    async with FakeCluster(["s01"]).connect() as broker:
+        of = broker.connection
+        answering = Answering("s09", of.map, of.telling, of._tasks, silent, may_take_long=True)
         with pytest.raises(shoal.Unavailable):
-            await gone.attempt(ask(0))
-        await until(lambda: gone._asking is None and gone._quiet_since_s is None)
-        assert asked == [0] and connection.telling.state_of("s09").state == State.IDLE
+            await answering.attempt(gone())
+        await until(lambda: answering._asking is None and answering._quiet_since_s is None)
+        assert of.telling.state_of("s09").state == State.IDLE
+
+
+async def test_a_slice_that_answers_is_asked_for_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What says that the key is another slice's is an answer, too."""
+    soon(monkeypatch, silent_s=10)
+    async with FakeCluster(["s01"]).connect() as broker:
+        of = broker.connection
+        answering = Answering("s01", of.map, of.telling, of._tasks, silent, may_take_long=True)
+        with pytest.raises(shoal.Unavailable):
+            await answering.attempt(gone())
+        await until(lambda: answering._asking is not None)
+        asking = answering._asking
+
+        async def refuses() -> None:
+            raise NotOwner("it is of s02")
+
+        with pytest.raises(NotOwner):
+            await answering.attempt(refuses())
+        assert asking is not None and answering._asking is None and answering._quiet_since_s is None
+        await asyncio.wait([asking])
+        assert asking.cancelled() and of.telling.state_of("s01").state == State.OPEN
 
 
 async def test_nothing_is_asked_behind_the_end_of_the_connection(many: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -197,6 +197,33 @@ async def test_looks_at_a_key_that_moved_go_to_its_new_owner(many: Tasks, monkey
         assert not broker.connection.routing.looks._now
 
 
+@pytest.mark.parametrize("quick_s", [0.01, PATIENT_S])
+async def test_looks_at_a_key_leave_a_former_owner_that_is_silent(
+    many: Tasks, monkeypatch: pytest.MonkeyPatch, quick_s: float
+) -> None:
+    """Those that asked before the map came, and those that ask then."""
+    monkeypatch.setattr(looks, "LOOK_QUICK_S", quick_s)
+    cluster = MemoryCluster(["s01", "s02"])
+    key, former = cluster.key_of("s01"), cluster.slices["s01"]
+    async with cluster.connect(deadline_s=PATIENT_S) as broker:
+        former.answering.clear()
+        looking = waiting(many, broker.describe_key(key))
+        await until(lambda: len(keys_looked_at(former)) == (2 if quick_s < PROMPT_S else 1))
+        looking += waiting(many, broker.describe_key(key))
+        elsewhere = waiting(many, broker.describe_key(cluster.key_of("s01", "other")))
+        await until(lambda: former.looks.under_way == 2)
+        broker.connection.map.listen(lambda _: looking.extend(waiting(many, broker.describe_key(key))))
+        cluster.move({partition_of(key.encode(), PARTITIONS): "s02"})
+        await until(lambda: len(looking) == 3)
+        async with asyncio.timeout(PROMPT_S):
+            await asyncio.wait(looking)
+        assert [one.exception() for one in looking] == [None] * 3
+        assert keys_looked_at(cluster.slices["s02"]) == [key] * 2, "the last one joined the one that had not begun"
+        assert former.looks.under_way == 1 and not elsewhere[0].done(), "what has not moved stays"
+        former.answering.set()
+        await asyncio.wait(elsewhere)
+
+
 async def test_a_key_without_an_owner_that_takes_it_names_what_its_slice_says() -> None:
     cluster = MemoryCluster(["s01", "s02"])
     key = cluster.key_of("s01")
