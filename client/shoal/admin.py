@@ -96,15 +96,12 @@ class Admin:
         request = wire.ListMembersRequest(
             key=encode_name(key, "key"), after=pages.decode_position(after, after), limit=limit
         )
-        owner = self._map.current.owner_of(request.key)
-        answer = await self._calls.ask_slice(
-            lambda: self._map.current.owner_of(request.key),
-            LIST_MEMBERS,
-            request,
-            self._deadline(),
-            admin=True,
-        )
-        return Page(tuple(map(pages.readable, answer.queues)), _moved(owner, request.after, answer.next).hex())
+
+        def owner() -> str:
+            return self._calls.owner_of(request.key)
+
+        answer = await self._calls.ask_slice(owner, LIST_MEMBERS, request, self._deadline(), admin=True)
+        return Page(tuple(map(pages.readable, answer.queues)), _moved(owner(), request.after, answer.next).hex())
 
     async def bindings(self, queue: Name, after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[BindingEntry]:
         """Returns a queue's keys with start, cursor, end and backlog, slice by slice, not ordered by name. Includes

@@ -96,7 +96,7 @@ class Broker(BindingVerbs, PublishVerbs, QueueVerbs):
         self._repeatable = RepeatablePublishes(self._routing.map, self.connection.calls)
         self._dropping = Dropping(self._routing, homes, known)
         self._pulling = Pulling(self._routing, homes)
-        self._watching = Watching(self.connection.map, transport)
+        self._watching = Watching(self.connection.map, transport, self.connection.telling)
         self._inboxes: WeakSet[Inbox] = WeakSet()
         """Inboxes that the application still holds. They close with their connection."""
 

@@ -34,7 +34,7 @@ class Connection:
         self.map = MapWatch(redirectors, transport, self.telling)
         self._transport = transport
         self._tasks = Tasks("shoal", lambda _, error: self._failed(error))
-        self.calls = SliceCalls(self.map, transport)
+        self.calls = SliceCalls(self.map, transport, self._tasks, self.telling)
         self.routing = Routing(self.map, transport, self._tasks, self.telling, self.calls)
         self.homes = Homes(self.routing)
         self._opened = False

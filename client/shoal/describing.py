@@ -13,7 +13,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 from shoal.limits import DESCRIBE_QUEUES_MAX, DESCRIBE_SIZES_KEPT_S, DESCRIBE_SIZES_MAX, DESCRIBE_TOLD_S
-from shoal_contract.errors import MapOrLeaderChanged, OutcomeUnknown, ResourceExhausted, ShoalError
+from shoal_contract.errors import OutcomeUnknown, ResourceExhausted, ShoalError
 from shoal_contract.limits import DESCRIBE_BINDINGS_SUBJECT
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -58,7 +58,7 @@ class Describing:
                     break
             else:
                 found.update(zip(some, description.queues, strict=True))
-        if refused is not None and not isinstance(refused, OutcomeUnknown | MapOrLeaderChanged):
+        if refused is not None and not isinstance(refused, OutcomeUnknown):
             self._tell(slice_name, refused)
         return [found[queue] for queue in queues]
 

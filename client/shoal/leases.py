@@ -112,7 +112,7 @@ class Leases:
             elif is_too_large(answer):
                 refused.append(name)
                 bindings += answer.value
-            elif isinstance(answer, OutcomeUnknown | MapOrLeaderChanged | ResourceExhausted):
+            elif isinstance(answer, OutcomeUnknown | ResourceExhausted):
                 silent.append(name)
             else:
                 raise answer

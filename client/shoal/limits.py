@@ -97,6 +97,10 @@ SILENT_S: Final = 5.0
 """How long a slice may leave a call without an answer, in seconds, before the log says so: far below the deadline of a
 call, so that its caller knows what it waits for, and long enough for a slice that starts anew."""
 
+SILENT_ASK_S: Final = 1.0
+"""How often it is looked for calls without an answer, in seconds; and how long they are before a slice is asked an
+empty question, which it answers soon even where it is busy with what was asked before."""
+
 LONG_WAIT_LOOKS: Final = 4
 """An inbox looks so often for what waits too long, while a message waits as long as it may."""
 
@@ -337,5 +341,6 @@ assert ATTACH_QUEUES_MAX * 270 <= REQUEST_BYTES_MAX
 assert ACK_HANDLES_MAX * 5 < ACK_BYTES_MAX
 assert HOME_QUESTION_QUEUES_MAX <= DESCRIBE_QUEUES_MAX and LEASE_BACKLOGS_MAX <= DESCRIBE_QUEUES_MAX
 assert LOOK_QUICK_S < PULL_PATIENCE_S < LEASE_LOOK_S
+assert LOOK_QUICK_S < SILENT_ASK_S < SILENT_S
 assert SESSION_END_S < CLOSE_S and BACKOFF_MAX_S < READABLE_S
 assert WINDOW_LOOK_S <= WINDOW_FULL_S < WINDOW_TOLD_S

@@ -18,7 +18,6 @@ from shoal.routing import Routing
 from shoal_contract.arguments import FAREWELL_AFTER_S, Body, check_flag, check_names
 from shoal_contract.names import Name, check_bindable_key, check_key, encode_name
 from shoal_contract.options import DURABLE, KeyOptions, QueueOptions, check_key_options, check_queue_options
-from shoal_contract.wire import slice_pb2 as wire
 
 
 class QueueVerbs:
@@ -72,9 +71,7 @@ class QueueVerbs:
     async def describe_key(self, key: Name, *, deadline_s: float | None = None) -> KeyDescription:
         """Describes a key at its slice; `exists` is False for a key that keeps nothing. Raises what every call may."""
         name = encode_name(key, "key")
-        owner, deadline = self._routing.map.current.owner_of(name), self._deadline(deadline_s)
-        found = await self._routing.looks.describe(owner, wire.Describe(keys=[name]), deadline)
-        return key_description(key, found.keys[0])
+        return key_description(key, await self._routing.looks.describe_key(name, self._deadline(deadline_s)))
 
     async def farewell(
         self,

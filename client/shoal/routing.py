@@ -49,7 +49,7 @@ class Routing:
         self._tasks = tasks
         self._sessions: dict[str, SliceSession] = {}
         """Slice -> its session: as many, at most, as the map ever had slices."""
-        self.looks = Looks(calls, tasks)
+        self.looks = Looks(calls, map_watch, tasks)
         """Asks slices what nothing else is to wait for."""
         self.describing = Describing(self.looks.describe)
         """Asks slices about many queues."""

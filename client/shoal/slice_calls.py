@@ -8,33 +8,47 @@ how a call travels (transport/).
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from random import random
+from typing import Final
 
+from shoal.answering import Answering
 from shoal.core.backoff import Backoff
 from shoal.core.refusals import connection_closed, connection_cut
-from shoal.limits import SILENT_S
 from shoal.map_watch import MapWatch
+from shoal.telling import Telling
 from shoal.transport.base import Method, Request, Response, Transport
+from shoal.transport.methods import DESCRIBE, FIGURES
 from shoal.waiting import remaining_s
 from shoal_contract.errors import DeadlineExceeded, Fenced, MapOrLeaderChanged, OutOfRange, ShoalError, Unavailable
 from shoal_contract.names import printable
+from shoal_contract.wire.admin_pb2 import FiguresRequest
+from shoal_contract.wire.slice_pb2 import Describe, DescribeRequest
+from shoal_runtime.tasks import Tasks
 
-_log = logging.getLogger("shoal")
+ADMINISTRATION: Final = "administration"
+"""Names the connections of administration."""
 
 
 class SliceCalls:
     """Asks slices and redirectors over a transport. `deadline`: event loop time."""
 
-    def __init__(self, map_watch: MapWatch, transport: Transport) -> None:
+    def __init__(self, map_watch: MapWatch, transport: Transport, tasks: Tasks, telling: Telling) -> None:
         self._map = map_watch
         self._transport = transport
+        self._tasks = tasks
+        self._telling = telling
+        self._answering: dict[tuple[str, str], Answering] = {}
+        """Slice and connection -> whether it answers: four for each slice that the map ever had."""
         self.closed = False
 
     def close(self) -> None:
         """Refuses all later calls."""
         self.closed = True
+
+    def owner_of(self, key: bytes) -> str:
+        """Returns the slice that owns a key, by the newest map."""
+        return self._map.current.owner_of(key)
 
     async def ask_slice(
         self,
@@ -50,28 +64,25 @@ class SliceCalls:
         administration listens, over a connection of its own. `apart`: as of a transport's `call`. Raises OutOfRange for
         a slice that the map does not have; after the deadline, the last attempt's error, with the slice's name."""
         backoff, loop = Backoff(random), asyncio.get_running_loop()
-        apart = apart or ("administration" if admin else "")
+        apart = apart or (ADMINISTRATION if admin else "")
         self.check_open()
-        name = slice_of()
-        silence = loop.call_later(SILENT_S, _tell_silence, name)
-        try:
-            while True:
-                name = slice_of()
-                try:
-                    return await self._ask(self._leader(name, admin), method, request, deadline, apart)
-                except DeadlineExceeded as error:
+        while True:
+            name = slice_of()
+            self._check_known(name)
+            try:
+                attempt = self._attempt(name, method, request, deadline, apart)
+                return await self._answering_of(name, apart).attempt(attempt)
+            except DeadlineExceeded as error:
+                raise _named(name, error) from None
+            except (MapOrLeaderChanged, Unavailable, Fenced) as error:
+                pause_s = backoff.pause_s()
+                if loop.time() + pause_s >= deadline:
                     raise _named(name, error) from None
-                except (MapOrLeaderChanged, Unavailable, Fenced) as error:
-                    pause_s = backoff.pause_s()
-                    if loop.time() + pause_s >= deadline:
-                        raise _named(name, error) from None
-                    if not isinstance(error, Unavailable):
-                        self._map.suspect()
-                    await self._map.change(pause_s)
-                    if self.closed:
-                        raise connection_cut() from None
-        finally:
-            silence.cancel()
+                if not isinstance(error, Unavailable):
+                    self._map.suspect()
+                await self._map.change(pause_s)
+                if self.closed:
+                    raise connection_cut() from None
 
     async def ask_redirector(self, method: Method[Request, Response], request: Request, deadline: float) -> Response:
         """Asks one redirector after the other, and returns the first answer. Raises the error of the last one."""
@@ -92,16 +103,43 @@ class SliceCalls:
         if self.closed:
             raise connection_closed()
 
-    def _leader(self, slice_name: str, admin: bool) -> str:
-        current = self._map.current
-        if slice_name not in current.slices:
-            known = ", ".join(current.slices)
+    def _check_known(self, slice_name: str) -> None:
+        slices = self._map.current.slices
+        if slice_name not in slices:
             asked = printable(slice_name[:100])
-            raise OutOfRange(f"there is no slice {asked}; the cluster has {known}", subject=asked)
+            raise OutOfRange(f"there is no slice {asked}; the cluster has {', '.join(slices)}", subject=asked)
+
+    def _answering_of(self, slice_name: str, apart: str) -> Answering:
+        found = self._answering.get((slice_name, apart))
+        if found is None:
+
+            async def ask(timeout_s: float) -> None:
+                deadline = asyncio.get_running_loop().time() + timeout_s
+                if apart == ADMINISTRATION:
+                    await self._attempt(slice_name, FIGURES, FiguresRequest(), deadline, apart)
+                else:
+                    await self._attempt(slice_name, DESCRIBE, DescribeRequest(describe=Describe()), deadline, apart)
+
+            found = self._answering[slice_name, apart] = Answering(
+                slice_name,
+                self._map,
+                self._telling,
+                self._tasks,
+                ask,
+                may_take_long=apart != "",  # Looks, and lists.
+            )
+        return found
+
+    async def _attempt(
+        self, slice_name: str, method: Method[Request, Response], request: Request, deadline: float, apart: str
+    ) -> Response:
+        """Asks the slice's leader once."""
+        current = self._map.current
+        admin = apart == ADMINISTRATION
         address = current.admin_address_of(slice_name) if admin else current.address_of(slice_name)
         if not address:
             raise Unavailable(f"slice {slice_name} has no leader", subject=slice_name)
-        return address
+        return await self._ask(address, method, request, deadline, apart)
 
     async def _ask(
         self, address: str, method: Method[Request, Response], request: Request, deadline: float, apart: str = ""
@@ -110,12 +148,9 @@ class SliceCalls:
         return await self._transport.call(address, method, request, left_s, apart)
 
 
-def _tell_silence(slice_name: str) -> None:
-    _log.warning("slice %s has not answered for %g s: the call waits until its deadline", slice_name, SILENT_S)
-
-
 def _named(slice_name: str, error: ShoalError) -> ShoalError:
     """Returns the error with the slice's name in it, if it has none yet."""
     if f"slice {slice_name}" in error.message:
         return error
-    return type(error)(f"slice {slice_name} does not answer: {error.message}", subject=slice_name)
+    how = "refuses" if isinstance(error, MapOrLeaderChanged) else "does not answer"
+    return type(error)(f"slice {slice_name} {how}: {error.message}", subject=slice_name)

@@ -177,26 +177,20 @@ class SliceSession:
         await self._tasks.close(SESSION_END_S)
 
     def _tell_silence(self, now: float) -> None:
-        """Logs once that the slice leaves something without an answer, so that the caller knows what it waits for."""
+        """Tells once that the slice leaves something without an answer, so that the caller knows what it waits for."""
         if not self._ledger or self._delivering:
             self._quiet_since_s = 0.0
         elif not self._quiet_since_s:
             self._quiet_since_s = now
         elif now - self._quiet_since_s >= SILENT_S and not self._silence_told:
             self._silence_told = True
-            why = f" ({self.away})" if self.away else ""
-            _log.warning(
-                "slice %s has not answered for %.0f s%s: calls that need it wait until their deadlines",
-                *(self.slice_name, now - self._quiet_since_s, why),
-            )
-            self._is_away(self.away or f"it has not answered for {SILENT_S:g} s")
+            self._up = False
+            self._telling.silent(self.slice_name, self, SILENT_S, self.away)
 
     def _heard(self) -> None:
         """Records that the slice answered, perhaps for the first time after it was away."""
         self._quiet_since_s = 0.0
-        if self._silence_told:
-            self._silence_told = False
-            _log.warning("slice %s answers again", self.slice_name)
+        self._silence_told = False
         if self.away:
             _log.info("%s: back, at %s", self._what, self._address)
             self.away = ""

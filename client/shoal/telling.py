@@ -72,7 +72,8 @@ def check_callback(name: str, callback: object) -> None:
 
 
 class Telling:
-    """Keeps the states of one connection, and calls the application's callbacks."""
+    """Keeps the states of one connection, and calls the application's callbacks. `session`: a session, or whatever else
+    asks a slice over a connection of its own."""
 
     def __init__(self, on_state: OnState | None = None, on_error: OnError | None = None) -> None:
         self._on_state = on_state
@@ -81,6 +82,8 @@ class Telling:
         """Slice ("": the redirectors) -> the sessions that are away, with the reason; never empty."""
         self._open: dict[str, set[object]] = {}
         """Slice -> the sessions to it that have an answer; never empty."""
+        self._silent: dict[str, set[object]] = {}
+        """Slice -> the sessions that it left without an answer, and that have had none since; never empty."""
         self._states: dict[str, State] = {}
         """Slice -> its state as it was told last. As many as the map ever had slices."""
         self._ending = False
@@ -92,7 +95,9 @@ class Telling:
         self._scheduled = False
 
     def up(self, slice_name: str, session: object) -> None:
-        """Records that a session has an answer."""
+        """Records that a session has an answer. The log has it where the slice was silent."""
+        if self._no_longer_silent(slice_name, session):
+            _log.warning("slice %s answers again", slice_name)
         self._no_longer_away(slice_name, session)
         self._open.setdefault(slice_name, set()).add(session)
         self._compare(slice_name)
@@ -103,8 +108,21 @@ class Telling:
         self._away.setdefault(slice_name, {})[session] = reason
         self._compare(slice_name)
 
+    def silent(self, slice_name: str, session: object, silent_s: float, problem: str) -> None:
+        """Records that a slice left a session without an answer for `silent_s` seconds; `problem`: why, if that is
+        known. The log has it once for all sessions, until the slice has answered all of them."""
+        if slice_name not in self._silent:
+            why = f" ({problem})" if problem else ""
+            _log.warning(
+                "slice %s has not answered for %g s%s: calls that need it wait until their deadlines",
+                *(slice_name, silent_s, why),
+            )
+        self._silent.setdefault(slice_name, set()).add(session)
+        self.away(slice_name, session, problem or f"it has not answered for {silent_s:g} s")
+
     def gone(self, slice_name: str, session: object) -> None:
         """Records that a session was closed from here: it says nothing of its slice any more."""
+        self._no_longer_silent(slice_name, session)
         self._no_longer_away(slice_name, session)
         self._no_longer_open(slice_name, session)
         self._compare(slice_name)
@@ -145,6 +163,16 @@ class Telling:
         sessions = self._away.get(slice_name, {})
         if sessions.pop(session, None) is not None and not sessions:
             del self._away[slice_name]
+
+    def _no_longer_silent(self, slice_name: str, session: object) -> bool:
+        """Returns whether this was the last session that the slice left without an answer."""
+        sessions = self._silent.get(slice_name, set())
+        if session not in sessions:
+            return False
+        sessions.discard(session)
+        if not sessions:
+            del self._silent[slice_name]
+        return not sessions
 
     def _no_longer_open(self, slice_name: str, session: object) -> None:
         sessions = self._open.get(slice_name)

@@ -21,6 +21,7 @@ from shoal.core.refusals import connection_closed
 from shoal.core.watched import CountedKeys, WatchedCounts, WatchedMembers, parse_position
 from shoal.limits import CLOSE_S, WATCH_RESPONSES_MAX
 from shoal.map_watch import MapWatch
+from shoal.telling import Telling
 from shoal.transport.base import Transport
 from shoal.watch_events import Complete, CountEvent, MemberEvent
 from shoal_contract.errors import (
@@ -44,9 +45,10 @@ _Came = tuple[str, wire.WatchResponse | ShoalError | None]
 class Watching:
     """Makes watches of one connection, and closes those that are open."""
 
-    def __init__(self, map_watch: MapWatch, transport: Transport) -> None:
+    def __init__(self, map_watch: MapWatch, transport: Transport, telling: Telling) -> None:
         self.map = map_watch
         self.transport = transport
+        self.telling = telling
         self.opened: set[MembersWatch | CountsWatch] = set()
         self.counted = CountedKeys()
         self.closed = False
@@ -78,6 +80,8 @@ class Watch(ABC, Generic[Event]):
         """The slices that it reads."""
         self._silent: set[str] = set()
         """The slices that must tell something before the deadline, and have not."""
+        self._told: dict[str, str] = {}
+        """What it follows -> the slice of which it told how that is."""
         self._problem = ""
         self._opened = False
         self._closed = False
@@ -116,6 +120,8 @@ class Watch(ABC, Generic[Event]):
         self._arrived.set()
         self._forget()
         self._tasks.cancel()
+        for name in list(self._told):
+            self._tell(name, "")
 
     def __aiter__(self) -> Self:
         return self
@@ -207,11 +213,15 @@ class Watch(ABC, Generic[Event]):
         backoff, request = Backoff(random), wire.WatchRequest()
         request.CopyFrom(self._request)
         while True:
+            slice_name = slice_of()
             try:
-                await self._read(name, slice_of(), request, backoff)
+                await self._read(name, slice_name, request, backoff)
             except ShoalError as error:
                 again = isinstance(error, MapOrLeaderChanged | OutcomeUnknown)
-                if not again and (name in self._silent or not isinstance(error, ResourceExhausted)):
+                if again:
+                    self._tell(name, slice_name, error.message)
+                elif name in self._silent or not isinstance(error, ResourceExhausted):
+                    self._tell(name, "")
                     self._came.append((name, error))  # Whatever others told: what waits for them is to hear of it.
                     self._arrived.set()
                     return
@@ -229,6 +239,20 @@ class Watch(ABC, Generic[Event]):
                 _log.warning("slice %s: a watch failed unexpectedly, and begins again", name, exc_info=error)
             await self._map.change(backoff.pause_s())
 
+    def _tell(self, name: str, slice_name: str, problem: str = "") -> None:
+        """Tells how the slice is now, from which what is followed comes; "": none any more."""
+        telling, me = self._watching.telling, (self, name)
+        before = self._told.pop(name, slice_name)
+        if before != slice_name:
+            telling.gone(before, me)
+        if not slice_name or self._closed:
+            return
+        self._told[name] = slice_name
+        if problem:
+            telling.away(slice_name, me, problem)
+        else:
+            telling.up(slice_name, me)
+
     async def _read(self, name: str, slice_name: str, request: wire.WatchRequest, backoff: Backoff) -> None:
         """Reads one stream. `request.after` becomes the place behind what was read. Raises ShoalError."""
         address = self._map.current.address_of(slice_name)
@@ -241,6 +265,7 @@ class Watch(ABC, Generic[Event]):
                 self._silent.discard(name)  # Before there is room: entering a watch takes nothing, and waits for this.
                 self._arrived.set()
                 if begins:
+                    self._tell(name, slice_name)
                     await self._put((name, None))
                     begins = False
                 await self._put((name, response))

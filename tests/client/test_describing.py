@@ -13,7 +13,7 @@ from shoal import describing
 from shoal.describing import Describing, is_too_large
 from shoal.limits import DESCRIBE_QUEUES_MAX
 from shoal.testing import FakeCluster
-from shoal_contract.errors import MapOrLeaderChanged, NoRights, ResourceExhausted, ShoalError
+from shoal_contract.errors import DeadlineExceeded, NoRights, ResourceExhausted, ShoalError
 from shoal_contract.limits import DESCRIBE_BINDINGS_SUBJECT
 from shoal_contract.wire import slice_pb2 as wire
 
@@ -85,7 +85,7 @@ async def test_a_queue_that_is_refused_alone_leaves_the_others_theirs() -> None:
 
 async def test_a_slice_that_fails_is_asked_no_further() -> None:
     slice_ = Slice(200_000, queues_of([1] * (2 * DESCRIBE_QUEUES_MAX + 1)))
-    slice_.broken = MapOrLeaderChanged("the leader is away")
+    slice_.broken = DeadlineExceeded("the leader is away")
     assert await slice_.look() == [slice_.broken] * len(slice_.bindings)
     assert slice_.asked_while_broken == 1
 
@@ -113,7 +113,7 @@ async def test_the_log_has_a_refusal_once_in_a_while(
 ) -> None:
     caplog.set_level(logging.WARNING, "shoal")
     slice_ = Slice(200_000, queues_of([7, 7]))
-    slice_.broken = MapOrLeaderChanged("the leader is away")
+    slice_.broken = DeadlineExceeded("the leader is away")
     assert await slice_.look() == [slice_.broken] * 2
     assert not caplog.records, "the session tells that a slice is away"
     slice_.broken = NoRights("no")

@@ -265,7 +265,8 @@ async def test_a_slice_that_does_not_answer_is_named_while_it_is_waited_for(
 async def test_an_administration_that_does_not_answer_is_named(
     cluster: FakeCluster, log: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shoal.slice_calls.SILENT_S", 0.2)
+    monkeypatch.setattr("shoal.answering.SILENT_S", 0.2)
+    monkeypatch.setattr("shoal.answering.SILENT_ASK_S", 0.1)
     async with shoal.connect(cluster.redirectors[0].address, deadline_s=1) as broker:
         await cluster.slices["s02"].stop()
         port = int(cluster.slices["s02"].address.rpartition(":")[2])

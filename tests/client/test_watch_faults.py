@@ -12,8 +12,10 @@ from shoal import Broker
 from shoal.core.watched import WatchedCounts, WatchedMembers
 from shoal.limits import WATCH_RESPONSES_MAX
 from shoal.testing.fake_watch import FakeWatches
+from shoal.testing.limits import PARTITIONS
 from shoal.transport.base import Stream
 from shoal_contract.errors import ResourceExhausted
+from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
 from tests.client.calls import until
 from tests.client.fake_cluster import FakeCluster
@@ -238,3 +240,34 @@ async def test_a_refusal_is_heard_beside_slices_that_told_much(cluster: FakeClus
     with pytest.raises(ResourceExhausted):
         async with asyncio.timeout(5), watch:
             pass
+
+
+async def test_a_watch_tells_that_its_slice_is_away_and_back() -> None:
+    """A program that only watches heard of no slice."""
+    told: list[shoal.StateChange] = []
+    cluster = shoal.testing.FakeCluster(["s01", "s02"])
+    key = cluster.key_of("s01")
+    async with cluster.connect(on_state=told.append) as broker:
+        async with broker.watch_members(key), broker.watch_counts(""):
+            assert {one.state for one in broker.slices.values()} == {shoal.State.OPEN}
+            cluster.slices["s01"].go_away()
+            await until(lambda: broker.slices["s01"].state == shoal.State.AWAY)
+            assert broker.slices["s01"].reason and broker.slices["s02"].state == shoal.State.OPEN
+            cluster.slices["s01"].come_back()
+            await until(lambda: broker.slices["s01"].state == shoal.State.OPEN)
+        assert {one.state for one in broker.slices.values()} == {shoal.State.IDLE}, "nothing else asks it"
+    assert [change.state for change in told if change.slice == "s01"] == [
+        *(shoal.State.OPEN, shoal.State.AWAY, shoal.State.OPEN, shoal.State.IDLE)
+    ]
+
+
+async def test_a_watch_whose_key_moved_tells_of_its_new_slice() -> None:
+    cluster = shoal.testing.FakeCluster(["s01", "s02"])
+    key = cluster.key_of("s01")
+    async with cluster.connect() as broker, broker.watch_members(key):
+        assert set(broker.slices) == {"s01", "s02"} and broker.slices["s01"] == (shoal.State.OPEN, "")
+        cluster.move({partition_of(key.encode(), PARTITIONS): "s02"})
+        await until(lambda: broker.map_version == cluster.map.version)
+        cluster.slices["s01"].watches.cut()
+        await until(lambda: broker.slices["s02"].state == shoal.State.OPEN)
+        assert broker.slices["s01"] == (shoal.State.IDLE, "")

@@ -11,6 +11,11 @@ def deadline_exceeded(what: str) -> DeadlineExceeded:
     return DeadlineExceeded(f"{what}: no answer before the call's deadline; the outcome is unknown", subject=what)
 
 
+def no_newer_map(what: str, why: str) -> DeadlineExceeded:
+    """Returns the error of a question that a slice refused until its deadline. `why`: as the slice said last."""
+    return DeadlineExceeded(f"{what}: no newer map came before the call's deadline ({why})", subject=what)
+
+
 def connection_closed() -> Unavailable:
     """Returns the error of a call that came after its connection was closed."""
     return Unavailable("the connection is closed; nothing of this call was sent; connect anew", subject="connection")

@@ -18,16 +18,18 @@ class FakeLooks:
         self.slow_queues: set[bytes] = set()
         """Queues of which looks are not answered."""
         self.under_way = 0
-        """How many looks wait for their answers; none whose caller has left."""
+        """How many looks wait for their answers; none whose caller has left, and none that asks for nothing, by which
+        the library finds out whether the slice answers."""
 
     async def wait(self, look: wire.SessionRequest) -> None:
         """Returns once the look may be answered; never, if it is ignored or slow."""
         kind = look.WhichOneof("frame") or ""
         queues = [look.pull.queue] if kind == "pull" else list(look.describe.queues)
-        self.under_way += 1
+        counted = int(bool(queues or look.describe.keys))
+        self.under_way += counted
         try:
             while self._ignores(kind) or self.slow_queues.intersection(queues):
                 await asyncio.get_running_loop().create_future()
             await self._answering.wait()
         finally:
-            self.under_way -= 1
+            self.under_way -= counted

@@ -544,7 +544,8 @@ class FakeState:
         )
 
     def describe(self, question: wire.Describe) -> wire.Description:
-        """Describes queues and keys. Raises ResourceExhausted."""
+        """Describes queues and keys. Raises ResourceExhausted, NotOwner."""
+        self.check_owner(*question.keys)
         queues = [self._describe_queue(queue) for queue in question.queues]
         bindings = sum(queue.binding_count for queue in queues)
         if bindings > self.describe_bindings_max:
