@@ -35,7 +35,7 @@ Giving:
     pump             gives turns to all work that waits
     pausing          gives nothing to a session that does not read; unsent finds what never left
 Done, or back:
-    acks_in_flight   brings acks to the journal
+    acks_in_flight   brings acks to the journal; pieces cuts what is very scattered
     returns          what came back rests, or is given again; releasing does what is due then
     leases           when what is out comes back; timeouts ends what is over
     undecided        what waits for its count; deciding says what becomes of it
