@@ -38,19 +38,15 @@ _Asked = tuple[str, str, bytes]
 """What a look is about: a slice ("": the one that owns its keys), a method, and the request."""
 
 
-class _Moved(Exception):
-    """Says that what a look is about moved to another slice."""
-
-
 class _Stay(NamedTuple):
-    """Says which slice a look asks, and ends that."""
+    """Says at which slice a look is, or waits for a place, and ends that."""
 
     slice_name: str
     until: asyncio.Timeout
 
 
 class _Look(Generic[Request, Response]):
-    """Keeps one look. `slice_of`: names the slice to ask, as it is by the newest map. `stay`: where it asks now.
+    """Keeps one look. `slice_of`: names the slice to ask, as it is by the newest map. `stay`: where it is now.
     `deadline`: the last of its callers'. `waiting`: how many callers wait for it."""
 
     __slots__ = ("asked", "deadline", "method", "queues", "request", "slice_of", "stay", "task", "waiting")
@@ -148,16 +144,20 @@ class Looks:
             while (before := self._now.get(look.asked)) is not None and before.task is not None:
                 await asyncio.wait([before.task])
             while True:
+                until = asyncio.timeout(None)
+                look.stay = _Stay(look.slice_of(), until)
                 try:
-                    return await self._do_at(look.slice_of(), look)
-                except _Moved:
-                    continue  # The map that names another slice is there.
+                    async with until:
+                        return await self._do_at(look.stay.slice_name, look)
+                except TimeoutError:
+                    if not until.expired():
+                        raise
         finally:
             _remove(self._next, look)
             _remove(self._now, look)
 
     async def _do_at(self, name: str, look: _Look[Request, Response]) -> Response:
-        """Looks first among the quick ones, unless it is known to be slow. Raises _Moved."""
+        """Looks first among the quick ones, unless it is known to be slow."""
         if not self._slow.any_is_slow(look.method.path, look.queues):
             async with self._place(name, QUICK):
                 answer = await self._quick(name, look)
@@ -185,38 +185,24 @@ class Looks:
             return None
 
     async def _ask(self, name: str, look: _Look[Request, Response], apart: str) -> Response:
-        """Asks the slice. From now on nothing joins this look. Raises _Moved."""
+        """Asks the slice. From now on nothing joins this look."""
         _remove(self._next, look)
         self._now[look.asked] = look
-
-        def slice_of() -> str:
-            if look.slice_of() != name:
-                raise _Moved
-            return name
-
-        until = asyncio.timeout(None)
         try:
-            async with until:
-                look.stay = _Stay(name, until)
-                return await self._calls.ask_slice(slice_of, look.method, look.request, look.deadline, apart=apart)
-        except TimeoutError:
-            if until.expired():
-                raise _Moved from None
-            raise
+            return await self._calls.ask_slice(lambda: name, look.method, look.request, look.deadline, apart=apart)
         except (MapOrLeaderChanged, Unavailable, Fenced) as error:
             what = f"question to slice {name}"
             if isinstance(error, MapOrLeaderChanged):
                 raise no_newer_map(what, error.message) from None
             raise deadline_exceeded(f"{what} ({error.message})") from None
-        finally:
-            look.stay = None
 
     def _leave_former_owners(self) -> None:
-        """Ends what is asked of slices that a new map does not name any more."""
+        """Ends what is asked of slices that a new map does not name any more, or waits for a place there."""
         now = asyncio.get_running_loop().time()
-        for look in self._now.values():
-            if look.stay is not None and look.slice_of() != look.stay.slice_name:
-                look.stay.until.reschedule(now)
+        for look in (*self._now.values(), *self._next.values()):
+            stay = look.stay
+            if stay is not None and not stay.until.expired() and look.slice_of() != stay.slice_name:
+                stay.until.reschedule(now)
 
     def _place(self, name: str, apart: str) -> asyncio.Semaphore:
         return self._places.setdefault((name, apart), asyncio.Semaphore(LOOKS_AT_ONCE_MAX))

@@ -207,7 +207,7 @@ async def test_a_slice_that_answers_is_asked_for_nothing_any_more(monkeypatch: p
         with pytest.raises(NotOwner):
             await answering.attempt(refuses())
         assert asking is not None and answering._asking is None and answering._quiet_since_s is None
-        await asyncio.wait([asking])
+        await until(asking.done)
         assert asking.cancelled() and of.telling.state_of("s01").state == State.OPEN
 
 

@@ -11,7 +11,7 @@ import pytest
 import shoal
 from shoal import looks
 from shoal.core.slow_looks import SlowLooks
-from shoal.limits import FRAMES_IN_FLIGHT_MAX, LONG_QUESTION_BINDINGS, LOOKS_AT_ONCE_MAX
+from shoal.limits import FRAMES_IN_FLIGHT_MAX, LONG_QUESTION_BINDINGS, LOOK_QUICK_S, LOOKS_AT_ONCE_MAX
 from shoal.testing import FakeCluster as MemoryCluster
 from shoal.testing import FakeSlice
 from shoal.testing.limits import PARTITIONS
@@ -224,7 +224,39 @@ async def test_looks_at_a_key_leave_a_former_owner_that_is_silent(
         await asyncio.wait(elsewhere)
 
 
-async def test_a_key_without_an_owner_that_takes_it_names_what_its_slice_says() -> None:
+@pytest.mark.parametrize("quick_s", [0.01, PATIENT_S])
+async def test_looks_at_a_key_that_moved_wait_for_no_place_at_its_former_owner(
+    many: Tasks, monkeypatch: pytest.MonkeyPatch, quick_s: float
+) -> None:
+    """Others that have not moved hold all places there."""
+    monkeypatch.setattr(looks, "LOOK_QUICK_S", quick_s)
+    monkeypatch.setattr(looks, "LOOKS_AT_ONCE_MAX", 1)
+    cluster = MemoryCluster(["s01", "s02"])
+    key, former = cluster.key_of("s01"), cluster.slices["s01"]
+    async with cluster.connect(deadline_s=PATIENT_S) as broker:
+        former.answering.clear()
+        waiting(many, broker.describe_key(cluster.key_of("s01", "other")))
+        await until(lambda: len(keys_looked_at(former)) == (2 if quick_s < PROMPT_S else 1))
+        (looking,) = waiting(many, broker.describe_key(key))
+        await until(lambda: not broker.connection.routing.looks._next or quick_s > PROMPT_S)
+        cluster.move({partition_of(key.encode(), PARTITIONS): "s02"})
+        async with asyncio.timeout(PROMPT_S):
+            await asyncio.wait([looking])
+        assert looking.exception() is None and former.looks.under_way == 1
+        former.answering.set()
+
+
+async def test_a_look_that_is_given_up_soon_is_no_slow_one() -> None:
+    cluster = MemoryCluster(["s01"])
+    async with cluster.connect() as broker:
+        cluster.slices["s01"].looks.slow_queues = {b"q"}
+        with pytest.raises(shoal.DeadlineExceeded):
+            await broker.describe("q", deadline_s=LOOK_QUICK_S / 10)
+        assert not len(broker.connection.routing.looks._slow)
+
+
+async def test_a_key_without_an_owner_that_takes_it_names_what_its_slice_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shoal.map_watch.MAP_SUSPECT_S", PATIENT_S)  # No other redirector tells the newer map.
     cluster = MemoryCluster(["s01", "s02"])
     key = cluster.key_of("s01")
     async with cluster.connect() as broker:
@@ -236,6 +268,7 @@ async def test_a_key_without_an_owner_that_takes_it_names_what_its_slice_says() 
         with pytest.raises(shoal.DeadlineExceeded) as raised:
             await broker.describe_key(key, deadline_s=0.3)
         assert str(raised.value) == told
+        assert set(broker.connection.routing.looks._places) == {("s01", looks.QUICK)}, "it was not slow"
 
 
 async def test_looks_end_with_their_connection(many: Tasks, monkeypatch: pytest.MonkeyPatch) -> None:
