@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from shoal import leases
 from shoal.testing import FakeCluster
 from shoal_ops.http import limits
 from shoal_ops.http.application import new_application
@@ -22,7 +23,8 @@ WAIT_S = 10
 
 
 class Caller:
-    """Asks once. `leave` closes its connection."""
+    """Asks once. `leave` closes its connection. `looked_for`: its look has begun, and the gateway waits for it to
+    leave."""
 
     def __init__(self, application: Gate, path: str, method: str = "GET") -> None:
         self._application = application
@@ -31,6 +33,7 @@ class Caller:
         self._received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._received.put_nowait({"type": "http.request", "body": b"", "more_body": False})
         self.status = 0
+        self.looked_for = False
 
     def leave(self) -> None:
         self._received.put_nowait({"type": "http.disconnect"})
@@ -39,7 +42,11 @@ class Caller:
         scope = {"type": "http", "method": self._method, "path": self._path, "raw_path": self._path.encode()}
         scope |= {"query_string": b"", "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1)}
         scope |= {"http_version": "1.1", "scheme": "http", "root_path": "", "server": ("localhost", 80)}
-        await self._application(scope, self._received.get, self._send)
+        await self._application(scope, self._receive, self._send)
+
+    async def _receive(self) -> dict[str, Any]:
+        self.looked_for = self._received.empty()
+        return await self._received.get()
 
     async def _send(self, message: Any) -> None:
         self.status = message.get("status", self.status)
@@ -51,6 +58,7 @@ async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[FakeClu
     WAIT_S, and no place given back."""
     monkeypatch.setattr(limits, "DEADLINE_S", 60 * WAIT_S)
     monkeypatch.setattr(limits, "TAKE_PATIENCE_S", 60 * WAIT_S)
+    monkeypatch.setattr(leases, "LEASE_LOOK_S", 60 * WAIT_S)
     cluster = FakeCluster(["s01"])
     async with cluster.connect(deadline_s=60 * WAIT_S) as broker, Tasks("gateway") as tasks:
         await broker.declare(["large", "small"])
@@ -93,6 +101,7 @@ async def test_others_are_answered_whatever_is_looked_at(served: tuple[FakeClust
         callers = [Caller(application, "/v1/queues/large") for _ in range(100)]
         for caller in callers:
             tasks.start("ask", caller.ask())
+        await until(lambda: all(caller.looked_for for caller in callers))
         for caller in callers[::2]:
             caller.leave()
         for path in ("/v1/queues/small", "/v1/queues/small/messages", "/v1/keys/k"):
@@ -119,8 +128,10 @@ async def test_a_caller_that_leaves_takes_no_messages_and_no_place(served: tuple
 async def test_many_that_look_at_one_queue_leave_places_to_others(served: tuple[FakeCluster, Gate], what: str) -> None:
     _, application = served
     async with asyncio.timeout(WAIT_S), Tasks("callers") as tasks:
-        for _ in range(100):
-            tasks.start("ask", Caller(application, f"/v1/queues/large{what}").ask())
+        callers = [Caller(application, f"/v1/queues/large{what}") for _ in range(100)]
+        for caller in callers:
+            tasks.start("ask", caller.ask())
+        await until(lambda: all(caller.looked_for for caller in callers))
         other = Caller(application, f"/v1/queues/small{what}")
         await other.ask()
         assert other.status == 200
