@@ -130,11 +130,15 @@ def test_all_are_asked_once_for_many_keys(kept_max: int) -> None:
     with patched({"LEFT_OUT_KEPT_MAX": kept_max, "OUT_OF_LINE_LOOKS_MAX": 1}):
         core, sessions = workers(count, 100, 600_000, keys)
         core.change(*(publish(key, CHUNK if number % 4 else JOB) for number, key in enumerate(keys)))
-        turns = rest(core)
+        pump, turns, most = core.dispatcher._pump, 0, 0
+        while core.dispatcher.turn():
+            turns += 1
+            most = max(most, *(len(left._kept) for left in pump._left_out.values()), 0)
         got: list[int] = []
         while sessions[-1].waiting:
             got += took(core, sessions[-1])
     assert got == [len(JOB)] * 10
+    assert 0 < most <= kept_max
     rounds = 3 + (len(keys) // kept_max if kept_max < len(keys) else 0)
     assert turns < rounds * (1 + count // FREED_STREAMS_MAX) + 2 * len(keys) // FREED_STREAMS_MAX
 
