@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -15,6 +16,8 @@ from shoal.core.acks import AckConsumer, Acked
 from shoal.core.offset_ranges import Ranges, both, count, joined, merged, outside, without
 from shoal.core.pending_acks import PendingAcks
 from shoal.core.repeats import Repeats
+from shoal.slice_session import SliceSession
+from shoal_contract.wire import slice_pb2 as wire
 from tests.client.acks_in_doubt import in_doubt, take
 from tests.client.calls import bound
 from tests.client.fake_cluster import FakeCluster
@@ -195,3 +198,26 @@ def test_doubts_of_many_consumers_are_lost_in_one_pass(monkeypatch: pytest.Monke
     seen.lose_doubts(range(10, many))
     assert asked == 1
     assert seen.take_forgotten() == 2 * 2 * (many - 10)
+
+
+async def test_the_index_of_unanswered_acks_is_told_of_all_that_becomes_of_them() -> None:
+    """Where it was not, a drain took what had come again for acked, and an index was never let go of."""
+    session = Mock(spec_set=SliceSession)
+    sender = AckSender(session, on_error=lambda _: None, of_stream=True)
+
+    def acked() -> int:
+        return sender.pending_acks.messages({1})
+
+    sender.add(b"a", 1, 5, [1])
+    assert acked() == 4
+    sender.add(b"a", 7, 9, [1, 2])
+    assert acked() == 6
+    await sender.sent()
+    session.send.call_args.args[0].answered(wire.Answer())
+    assert not sender and acked() == 0 and sender.pending_acks._index is None
+    for end in (sender.stream_ended, lambda: sender.forget([1])):
+        sender.add(b"a", 1, 5, [1])
+        assert acked() == 4
+        end()
+        assert acked() == 0
+    sender.stream_ended()

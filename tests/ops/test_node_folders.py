@@ -5,7 +5,10 @@ from __future__ import annotations
 from itertools import product
 from pathlib import Path
 
-from shoal_contract.data_folder import has_data
+import pytest
+
+from shoal_contract.data_folder import check_not_data, has_data
+from shoal_contract.errors import Conflict
 from shoal_ops.commands.node_folders import nodes_below, nothing_there
 from shoal_slice_node.storage.data_folder import inner_data
 
@@ -34,3 +37,13 @@ def test_all_commands_call_the_same_folders_a_nodes(tmp_path: Path) -> None:
         expected += [node] * has
     assert nodes_below(tmp_path) == sorted(expected)
     assert inner_data(tmp_path) == tmp_path / "folder-folder"
+
+
+@pytest.mark.parametrize("place", ["journal", "store/x"])
+def test_an_archive_by_a_link_into_a_nodes_folder_is_refused(tmp_path: Path, place: str) -> None:
+    for folder in ("store", "journal", "store/x"):
+        (tmp_path / "node" / folder).mkdir(parents=True, exist_ok=True)
+    (tmp_path / "link").symlink_to(tmp_path / "node" / place)
+    for archive in (tmp_path / "link", tmp_path / "link" / "more"):
+        with pytest.raises(Conflict, match="is a slice node's data folder"):
+            check_not_data(archive)

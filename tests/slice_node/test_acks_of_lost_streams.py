@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from shoal_contract.errors import ShoalError
+from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch import acks_in_flight
 from shoal_slice_node.core.dispatch.acks_in_flight import NackTerms
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.node.settling import take_acks
-from shoal_slice_node.core.rows.key_row import ID
+from shoal_slice_node.core.rows.key_row import ID, low_of
 from shoal_slice_node.core.turns import Source
+from tests.fuzz.small_limits import patched
 
-from .core_driver import CoreDriver, bind, declare, drop, publish, unbind
+from .core_driver import CoreDriver, bind, configure, declare, drop, publish, unbind
 
 BODIES = [b"%d" % number for number in range(10)]
 """They get the offsets 1 to 10."""
@@ -162,3 +166,66 @@ def test_where_a_binding_has_as_many_ranges_as_it_may_only_what_is_out_is_acked(
     core.ack(session, "k", 4, 5)
     assert told(core, session, (6, 7), (9, 10)) == [1]
     assert left(core) == [1, 3, 5, 7, 8, 9, 10]
+
+
+def test_an_ack_without_a_first_offset_is_of_what_its_session_was_given_alone() -> None:
+    """Taken as one of all that is below its end, it would lose what no session was ever given."""
+    core = published()
+    session = consumer(core, 2)
+    assert offsets(core, session) == [1, 2]
+    told(core, session, (0, 11))
+    assert left(core) == [3, 4, 5, 6, 7, 8, 9, 10]
+
+
+def test_what_its_key_does_not_keep_any_more_becomes_no_done_range() -> None:
+    core = published()
+    session = consumer(core, 1)
+    assert offsets(core, session) == [1]
+    core.change(configure("k", KeyOptions(capacity_messages=3, policy="drop_oldest")), publish("k", b"more"))
+    row = core.tables.key.get(core.state.full_name(b"k"))
+    assert row is not None and low_of(row) > 5
+    assert told(core, session, (3, 5)) == []
+    (stream,) = session.attachments[1].feed.streams.values()
+    assert not stream.done and stream.cursor == 1
+
+
+def test_what_waits_at_the_bound_of_done_ranges_comes_as_soon_as_an_ack_makes_room() -> None:
+    with patched({"DONE_RANGES_MAX": 4}):
+        core = published()
+        session, other = consumer(core, 100), consumer(core, 100)
+        assert offsets(core, session) == [1, 3] and offsets(core, other) == [2, 4]
+        core.ack(other, "k", 2, 3)
+        core.ack(other, "k", 4, 5)
+        assert told(core, session, (6, 7)) == []
+        row = core.tables.key.get(core.state.full_name(b"k"))
+        assert row is not None
+        core.dispatcher.nack(session.attachments[1], row[ID], 3, 4, NackTerms())
+        core.pump()
+        assert not offsets(core, session) and not offsets(core, other), "1 is out, and three ranges are done"
+        assert told(core, session, (3, 4)) == []
+        assert offsets(core, session) + offsets(core, other) == [5]
+
+
+def test_an_ack_for_many_queues_is_taken_in_steps() -> None:
+    names = [f"q{number}" for number in range(60)]
+    core = CoreDriver()
+    core.change(declare(*names), *(bind(name, "k") for name in names), publish("k", b"x"))
+    session = core.session()
+    for number, name in enumerate(names, 1):
+        core.attach(session, name, number)
+    core.pump()
+
+    def acked() -> int:
+        return core.state.counters.acks
+
+    ack = wire.Ack(key=b"k", low=1, to=2, handles=range(1, len(names) + 1))
+    done: list[ShoalError | None] = []
+    source, in_steps = Source("connection", session.number), [acked()]
+    with patched({"ACKED_PER_STEP": 10}):
+        take_acks(core.node, source, session, [ack], done.append, False, None, 0, of_lost_stream=True)
+        in_steps.append(acked())
+        while core.node.turns:
+            core.node.turns.step()
+            in_steps.append(acked())
+    assert done == [None] and in_steps[-1] == len(names)
+    assert all(after - before <= 10 for before, after in pairwise(in_steps))

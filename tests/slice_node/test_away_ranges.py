@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from shoal_contract.errors import ResourceExhausted, from_wire
 from shoal_slice_node.core.limits import AWAY_RANGES_MAX
+from tests.fuzz.small_limits import patched
 
+from .bulk_client import imports
 from .core_driver import CoreDriver, bind, declare, every_second, publish, unbind, with_done
 
 
@@ -27,3 +29,15 @@ def test_a_binding_has_as_many_times_away_as_its_bound_allows() -> None:
     core.flush()
     assert not core.change(bind("q", "k")).steps[0].refusals
     core.check()
+
+
+def test_imports_keep_to_that_bound() -> None:
+    with patched({"AWAY_RANGES_MAX": 2}):
+        core = CoreDriver()
+        core.change(declare("q", "keeper"), bind("keeper", "k"), bind("q", "k"))
+        refused = []
+        for _ in range(4):
+            core.change(publish("k", b""), unbind("q", "k"), publish("k", b""))
+            refused += [from_wire(one.error) for one in core.change(imports({b"q": [b"k"]})).steps[0].refusals]
+        assert refused and all(isinstance(one, ResourceExhausted) and one.limit == 2 for one in refused)
+        core.check()

@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from random import Random
 from zlib import crc32
 
+import pytest
+
 from shoal_contract.errors import Unavailable
 from shoal_contract.wire import slice_pb2 as wire
+from shoal_slice_node.core.limits import WALKED_IDS_MAX
 from shoal_slice_node.core.node import requests
-from shoal_slice_node.core.read.binding_walk import Binding, bucket_at
+from shoal_slice_node.core.read.binding_walk import Binding, BindingWalk, bucket_at
+from shoal_slice_node.core.read.reading import peek
 from shoal_slice_node.core.rows.ids import key_id
 from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.core.rows.queue_row import bucket_number
@@ -20,6 +24,8 @@ from tests.fuzz.small_limits import patched
 
 from .core_driver import CoreDriver, bind, declare, publish, unbind
 from .walked import walk_bindings
+
+STEPS_MAX = 2_000
 
 
 def test_each_bucket_holds_a_stretch_of_the_order_of_the_walk() -> None:
@@ -45,9 +51,12 @@ def walk_of(core: CoreDriver) -> Iterator[list[Binding]]:
     return walk_bindings(core.state, queue.id)
 
 
-def test_a_binding_that_stays_comes_once_while_the_queue_grows_and_shrinks() -> None:
+@pytest.mark.parametrize("ids_kept", [1, WALKED_IDS_MAX])
+def test_a_binding_that_stays_comes_once_while_the_queue_grows_and_shrinks(ids_kept: int) -> None:
+    """Also where rows have more bindings than a walk keeps the ids of (`ids_kept`)."""
     for seed in range(12):
-        walk_among_changes(Random(seed))
+        with patched({"WALKED_IDS_MAX": ids_kept}):
+            walk_among_changes(Random(seed))
 
 
 def walk_among_changes(random: Random) -> None:
@@ -59,8 +68,10 @@ def walk_among_changes(random: Random) -> None:
         core.change(*(publish(key, b"x") for key in stays))
         bound: set[str] = set()
         met: list[bytes] = []
-        for batch in walk_of(core):
+        for steps, batch in enumerate(walk_of(core)):
+            assert steps < STEPS_MAX, "it goes nowhere"
             met += [binding.key_id for binding in batch]
+            assert len(met) <= STEPS_MAX, "it goes round"
             some = random.sample(others, random.choice((0, 5, 40)))
             if random.random() < 0.5:
                 core.change(*(bind("q", key) for key in some if key not in bound))
@@ -177,3 +188,45 @@ def test_a_read_waits_for_what_its_session_asked_for_before() -> None:
     asked.describe("small")
     asked.until(2)
     assert asked.done == ["other", "small"]
+
+
+def test_a_peek_over_several_steps_brings_each_message_once() -> None:
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k", "l"))
+    for number in range(60):
+        core.change(publish("k" if number % 4 else "l", b"x"))
+    queue_id = core.tables.queue_by_name.get(b"q")
+    assert queue_id is not None
+    with patched({"READ_ROWS_PER_STEP": 7}):
+        work, steps = peek(core.state, queue_id, 55, 1 << 20), 0
+        while True:
+            try:
+                next(work)
+            except StopIteration as stop:
+                found = [(one.key, offset) for one in stop.value for offset in range(one.low, one.to)]
+                break
+            steps += 1
+    assert steps > 4 and len(set(found)) == len(found) == 55
+    for key in (b"k", b"l"):
+        of_key = [offset for name, offset in found if name == key]
+        assert of_key == list(range(1, len(of_key) + 1)), "the first ones, in their order"
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_walk_goes_on_with_a_binding_only_if_it_is_the_same_one(ended: bool) -> None:
+    core = CoreDriver()
+    core.change(declare("q", "keeper"), bind("keeper", "k"), bind("q", "k"), publish("k", b"x"))
+    if ended:
+        core.change(unbind("q", "k"))
+    queue_id = core.tables.queue_by_name.get(b"q")
+    assert queue_id is not None
+    walk = BindingWalk(core.state, queue_id)
+    found = walk.next()
+    assert found is not None and bool(found.end) is ended
+    walk.pause()
+    assert walk.again() == found
+    walk.pause()
+    core.change(unbind("q", "k", discard=True), publish("k", b"x"), bind("q", "k"), publish("k", b"x"))
+    if ended:
+        core.change(unbind("q", "k"))
+    assert walk.again() is None

@@ -13,7 +13,7 @@ from shoal_contract.wire import bulk_pb2 as wire
 from shoal_slice_node.core.delivery_counts import Counted, DeliveryCounts
 from shoal_slice_node.core.limits import BUCKET_ENTRIES_MEAN, DONE_RANGES_MAX
 from shoal_slice_node.core.ranges import Ranges
-from shoal_slice_node.core.read.memberships import export_pages
+from shoal_slice_node.core.read.memberships import export_pages, memberships_of
 from shoal_slice_node.core.rows.detail_row import Detail, detail_key, encode_detail
 from shoal_slice_node.core.rows.key_row import ID
 from shoal_slice_node.processes.limits import EXPORT_PAGE_BYTES, EXPORT_PAGE_MEMBERSHIPS
@@ -172,3 +172,15 @@ def test_no_detail_row_is_kept_for_its_counts_of_deliveries(monkeypatch: pytest.
     (page,) = pages_of(core)
     assert len(page.keys) == len(KEYS) and not any(page.done_counts)
     assert 0 < KeptRow.most <= 3
+
+
+def test_an_export_keeps_one_bucket_at_a_time() -> None:
+    """All those of a large queue take gigabytes."""
+    core = CoreDriver()
+    core.change(declare("q"))
+    for first in range(0, 3_000, 900):
+        core.change(bind("q", *(f"k{number}" for number in range(first, min(3_000, first + 900)))))
+    queue = core.state.load_queue(b"q")
+    assert queue is not None and queue.extra_buckets > 20
+    kept = [len(queue._buckets) for _ in memberships_of(core.tables, queue)]
+    assert len(kept) == 3_000 and max(kept) <= 2, "the first one is part of the queue's row"

@@ -273,6 +273,7 @@ def test_the_limit_itself() -> None:
 
 def test_layouts_of_large_rows_are_not_kept() -> None:
     """Those of all rows up to the limit would take 100 MiB."""
+    queue_row._kept_layout.cache_clear()
     core = CoreDriver()
     keys = made(core, 3 * limits.BUCKET_LAYOUT_ENTRIES_MAX, bits=5)
     core.change(declare("q"))

@@ -11,6 +11,7 @@ import pytest
 from shoal_contract.errors import OutOfRange, ResourceExhausted, from_wire
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply import bind_checks, binds
+from shoal_slice_node.core.apply.bind_checks import RoomInBuckets
 from shoal_slice_node.core.apply.queues import Queue
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
 from shoal_slice_node.core.apply.state import State
@@ -142,6 +143,21 @@ def test_bindings_with_many_done_ranges_come_back_in_steps_of_their_own(
     outcome, each = core.steps(step, lambda: decoded)
     assert outcome.bindings_made == len(keys) and sum(each) == ranges * len(keys)
     assert max(each) <= APPLIED_PER_STEP * DONE_RANGES_PER_COST
+
+
+@pytest.mark.parametrize("queue", [b"f", b"new"])
+def test_a_chunk_is_checked_in_steps(core: ImportsDriver, queue: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    checked, check = 0, RoomInBuckets.check
+
+    def counted(room: RoomInBuckets, full_names: list[bytes]) -> None:
+        nonlocal checked
+        checked += len(full_names)
+        check(room, full_names)
+
+    monkeypatch.setattr(RoomInBuckets, "check", counted)
+    outcome, each = core.steps(imports({queue: NAMES}, STARTS), lambda: checked)
+    assert outcome.bindings_made == COUNT and sum(each) == COUNT
+    assert max(each) <= IMPORTED_PER_STEP
 
 
 def test_bindings_of_a_queue_that_is_nearly_full_are_counted_in_steps(

@@ -6,12 +6,15 @@ from __future__ import annotations
 import pytest
 
 from shoal_contract.options import QueueOptions
+from shoal_slice_node.core.dispatch.freed_looks import FreedLooks
 from shoal_slice_node.core.limits import (
+    FREED_REFUSED_MAX,
     FREED_STREAMS_MAX,
     LARGE_DELIVERY_BYTES,
     OUT_OF_TURN_OF_LEFT_PARTS,
     OUT_OF_TURN_PARTS,
 )
+from tests.fuzz.small_limits import patched
 
 from .core_driver import bind, declare, publish
 from .crowd import CHUNK, CONNECTIONS, SHARE_BYTES, crowd
@@ -269,3 +272,31 @@ def test_a_look_in_vain_is_followed_by_others(gone: int) -> None:
     core.maintain()
     core.pump()
     assert len(took(core, waits)) == 1
+
+
+def test_few_that_found_no_room_are_looked_at_as_one_lets_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are, and though none of them may have anything yet."""
+    begun, begin = 0, FreedLooks.begin
+
+    def counted(looks: FreedLooks, connection: str) -> None:
+        nonlocal begun
+        begun += 1
+        begin(looks, connection)
+
+    core, _ = crowd()
+    tiny = consumer(core, "tiny", "tiny", [b"x"])
+    for number in range(350):
+        consumer(core, f"o{number}", f"o{number}", [bytes(900)] * 2)
+    out_of_turn = core.dispatcher.shares.line.out_of_turn
+    refused = len(out_of_turn.refused)
+    assert refused > 100
+    monkeypatch.setattr(FreedLooks, "begin", counted)
+    assert took(core, tiny) == [1]
+    assert 0 < begun <= FREED_REFUSED_MAX + 1, "and at its own connection"
+    begun = 0
+    with patched({"FREED_REFUSED_EACH_TIME": 9}):
+        core.now_ms += 1_000
+        core.maintain()
+        core.pump()
+    assert 0 < begun <= 9
+    assert len(out_of_turn.refused) == refused, "none is forgotten"

@@ -16,7 +16,7 @@ from shoal_slice_node.core.limits import FREED_STREAMS_MAX
 from shoal_slice_node.core.rows.key_row import ID
 from tests.fuzz.small_limits import patched
 
-from .core_driver import CoreDriver, bind, declare, publish
+from .core_driver import CoreDriver, bind, declare, drop, publish
 from .crowd import CHUNK, crowd
 from .dead_letters_driver import declare_with
 from .delivery_steps import took
@@ -130,11 +130,15 @@ def test_all_are_asked_once_for_many_keys(kept_max: int) -> None:
     with patched({"LEFT_OUT_KEPT_MAX": kept_max, "OUT_OF_LINE_LOOKS_MAX": 1}):
         core, sessions = workers(count, 100, 600_000, keys)
         core.change(*(publish(key, CHUNK if number % 4 else JOB) for number, key in enumerate(keys)))
-        turns = rest(core)
+        pump, turns, most = core.dispatcher._pump, 0, 0
+        while core.dispatcher.turn():
+            turns += 1
+            most = max(most, *(len(left._kept) for left in pump._left_out.values()), 0)
         got: list[int] = []
         while sessions[-1].waiting:
             got += took(core, sessions[-1])
     assert got == [len(JOB)] * 10
+    assert 0 < most <= kept_max
     rounds = 3 + (len(keys) // kept_max if kept_max < len(keys) else 0)
     assert turns < rounds * (1 + count // FREED_STREAMS_MAX) + 2 * len(keys) // FREED_STREAMS_MAX
 
@@ -203,3 +207,15 @@ def test_what_came_is_not_left_lying_while_a_worker_has_room_for_it(seed: int) -
         for _ in range(60):
             random.choice((crew.read, crew.read, crew.fill_own))() if random.random() < 0.5 else None
             assert not crew.left_lying(crew.publish())
+
+
+def test_the_pump_rests_when_a_queue_goes_while_keys_of_it_are_to_be_looked_at() -> None:
+    keys = [f"k{number}" for number in range(20)]
+    core, _ = workers(40, 1_500, 600_000, keys)
+    core.change(*(publish(key, JOB) for key in keys))
+    pump = core.dispatcher._pump
+    while not pump._left_out:
+        assert core.dispatcher.turn()
+    core.change(drop("jobs"))
+    rest(core)
+    assert not pump._left_out

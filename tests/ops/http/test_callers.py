@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from shoal import leases
 from shoal.testing import FakeCluster
+from shoal_ops.http import limits
 from shoal_ops.http.application import new_application
 from shoal_ops.http.gate import Gate
 from shoal_ops.http.gateway import Gateway
@@ -17,9 +19,12 @@ from shoal_ops.http.token import Token
 from shoal_runtime.tasks import Tasks
 from tests.client.calls import until
 
+WAIT_S = 10
+
 
 class Caller:
-    """Asks once. `leave` closes its connection."""
+    """Asks once. `leave` closes its connection. `looked_for`: its look has begun, and the gateway waits for it to
+    leave."""
 
     def __init__(self, application: Gate, path: str, method: str = "GET") -> None:
         self._application = application
@@ -28,6 +33,7 @@ class Caller:
         self._received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._received.put_nowait({"type": "http.request", "body": b"", "more_body": False})
         self.status = 0
+        self.looked_for = False
 
     def leave(self) -> None:
         self._received.put_nowait({"type": "http.disconnect"})
@@ -36,17 +42,25 @@ class Caller:
         scope = {"type": "http", "method": self._method, "path": self._path, "raw_path": self._path.encode()}
         scope |= {"query_string": b"", "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1)}
         scope |= {"http_version": "1.1", "scheme": "http", "root_path": "", "server": ("localhost", 80)}
-        await self._application(scope, self._received.get, self._send)
+        await self._application(scope, self._receive, self._send)
+
+    async def _receive(self) -> dict[str, Any]:
+        self.looked_for = self._received.empty()
+        return await self._received.get()
 
     async def _send(self, message: Any) -> None:
         self.status = message.get("status", self.status)
 
 
 @pytest.fixture
-async def served() -> AsyncIterator[tuple[FakeCluster, Gate]]:
-    """A slice that answers no look at the queue `large`, and the gateway's application."""
+async def served(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[tuple[FakeCluster, Gate]]:
+    """A slice that answers no look at the queue `large`, and the gateway's application. No look is given up within
+    WAIT_S, and no place given back."""
+    monkeypatch.setattr(limits, "DEADLINE_S", 60 * WAIT_S)
+    monkeypatch.setattr(limits, "TAKE_PATIENCE_S", 60 * WAIT_S)
+    monkeypatch.setattr(leases, "LEASE_LOOK_S", 60 * WAIT_S)
     cluster = FakeCluster(["s01"])
-    async with cluster.connect(deadline_s=30) as broker, Tasks("gateway") as tasks:
+    async with cluster.connect(deadline_s=60 * WAIT_S) as broker, Tasks("gateway") as tasks:
         await broker.declare(["large", "small"])
         await broker.bind("large", "k")
         cluster.slices["s01"].looks.slow_queues = {b"large"}
@@ -59,7 +73,7 @@ async def served() -> AsyncIterator[tuple[FakeCluster, Gate]]:
 async def test_a_look_ends_when_its_caller_has_left(served: tuple[FakeCluster, Gate], path: str) -> None:
     cluster, application = served
     looks = cluster.slices["s01"].looks
-    async with Tasks("callers") as tasks:
+    async with asyncio.timeout(WAIT_S), Tasks("callers") as tasks:
         caller = Caller(application, path)
         asking = tasks.start("ask", caller.ask())
         await until(lambda: looks.under_way == 1)
@@ -71,7 +85,7 @@ async def test_a_look_ends_when_its_caller_has_left(served: tuple[FakeCluster, G
 async def test_a_key_is_not_looked_at_for_a_caller_that_has_left(served: tuple[FakeCluster, Gate]) -> None:
     cluster, application = served
     cluster.slices["s01"].ignored = {"describe"}
-    async with Tasks("callers") as tasks:
+    async with asyncio.timeout(WAIT_S), Tasks("callers") as tasks:
         caller = Caller(application, "/v1/keys/k")
         asking = tasks.start("ask", caller.ask())
         await until(lambda: cluster.slices["s01"].looks.under_way == 1)
@@ -83,10 +97,11 @@ async def test_a_key_is_not_looked_at_for_a_caller_that_has_left(served: tuple[F
 async def test_others_are_answered_whatever_is_looked_at(served: tuple[FakeCluster, Gate]) -> None:
     """Their looks and publishes waited for those of callers that had left, and were given up after ten seconds."""
     _, application = served
-    async with Tasks("callers") as tasks:
+    async with asyncio.timeout(WAIT_S), Tasks("callers") as tasks:
         callers = [Caller(application, "/v1/queues/large") for _ in range(100)]
         for caller in callers:
             tasks.start("ask", caller.ask())
+        await until(lambda: all(caller.looked_for for caller in callers))
         for caller in callers[::2]:
             caller.leave()
         for path in ("/v1/queues/small", "/v1/queues/small/messages", "/v1/keys/k"):
@@ -99,7 +114,7 @@ async def test_a_caller_that_leaves_takes_no_messages_and_no_place(served: tuple
     """A pull looks first where the messages are. It went on, and what it took then came again after its lease only."""
     cluster, application = served
     state, looks = cluster.slices["s01"].state, cluster.slices["s01"].looks
-    async with Tasks("callers") as tasks:
+    async with asyncio.timeout(WAIT_S), Tasks("callers") as tasks:
         caller = Caller(application, "/v1/queues/large/pull", "POST")
         asking = tasks.start("ask", caller.ask())
         await until(lambda: looks.under_way == 1)
@@ -112,9 +127,11 @@ async def test_a_caller_that_leaves_takes_no_messages_and_no_place(served: tuple
 @pytest.mark.parametrize("what", ["", "/messages"])
 async def test_many_that_look_at_one_queue_leave_places_to_others(served: tuple[FakeCluster, Gate], what: str) -> None:
     _, application = served
-    async with Tasks("callers") as tasks:
-        for _ in range(100):
-            tasks.start("ask", Caller(application, f"/v1/queues/large{what}").ask())
+    async with asyncio.timeout(WAIT_S), Tasks("callers") as tasks:
+        callers = [Caller(application, f"/v1/queues/large{what}") for _ in range(100)]
+        for caller in callers:
+            tasks.start("ask", caller.ask())
+        await until(lambda: all(caller.looked_for for caller in callers))
         other = Caller(application, f"/v1/queues/small{what}")
         await other.ask()
         assert other.status == 200
