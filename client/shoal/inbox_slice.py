@@ -361,6 +361,10 @@ class InboxSlice(Consumer):
             raise Unavailable("the inbox is closed; what it had unacked is given again", subject="inbox")
         self._loop.check()
 
+    def check_call(self) -> None:
+        """Raises BadCall from another event loop."""
+        self._loop.check()
+
     def note_handed_out(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
         """Notes that the program has these offsets, where that is not known otherwise."""
         if self._is_now(era):
