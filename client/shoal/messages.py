@@ -489,8 +489,8 @@ class Message:
         or nacked stays so.
 
         If a nack can have no effect any more, the message is given again as one that was left. A block that ends well
-        raises Unavailable if the ack can have no effect, as `ack` does. Raises TypeError, OutOfRange; and BadCall, before
-        the block runs, from another event loop than the connection's.
+        raises Unavailable if the ack can have no effect, as `ack` does. Raises TypeError, OutOfRange; and BadCall,
+        before the block runs, from another event loop than the connection's.
         """
         return Processing(self.ack_nowait, self.nack_nowait, retry_after_s, self._delivery.check_call)
 
