@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from shoal.attachments import Attachments
-from shoal.core.acks import Acked, framed, to_wire
+from shoal.core.acks import Acked, framed, to_wire, without_places
 from shoal.core.frames import DoubtsFrame, Frame
 from shoal.core.refusals import acks_forgotten
 from shoal.core.repeats import Repeats
@@ -87,18 +87,9 @@ class AckDoubts:
     def _question(self, blocks: list[Acked]) -> asyncio.Future[None]:
         def answered(unacked: Sequence[int] | None) -> None:
             if unacked is not None:
-                self._answered(blocks, set(unacked))
+                self._repeats.settled(without_places(blocks, unacked))
 
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         acks = [to_wire(block) for block in blocks]
-        self._send(DoubtsFrame(acks, answered, waiter, self._attachments.resets_seen))
+        self._send(DoubtsFrame(acks, answered, waiter, self._attachments.resets_seen, of_lost_stream=True))
         return waiter
-
-    def _answered(self, blocks: Sequence[Acked], unacked: set[int]) -> None:
-        place, acked = 0, []
-        for block in blocks:
-            consumers = [one for at, one in enumerate(block.consumers, place) if at not in unacked]
-            if consumers:
-                acked.append(block._replace(consumers=consumers))
-            place += len(block.consumers)
-        self._repeats.settled(acked)

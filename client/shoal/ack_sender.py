@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-from shoal.core.acks import AckConsumer, Acked, AckGather, framed, to_wire, without_consumers
+from shoal.core.acks import AckConsumer, Acked, AckGather, at_places, framed, to_wire, without_consumers, without_places
 from shoal.core.frames import AcksFrame
 from shoal.core.pending_acks import PendingAcks
 from shoal.limits import ACK_AGAIN_S, ACK_FRAMES_MAX, ACK_LINGER_S
@@ -25,10 +25,10 @@ class AckSender:
     `on_answered`: called with acks that the slice has durably. `on_error`: called when the slice refuses acks and
     repeating them would not help. Acks that it has no room for are sent again. `of_stream`: the acks name handles, and
     `stream_ended` returns those that a lost stream left unanswered; otherwise these are sent again on the next stream.
-    `asks`: says whether it matters if an ack came too late to have an effect. `on_lacking`: called with the number of
-    such messages for each consumer; there may be fewer. `resets_seen`: returns how many resets this stream has told so
-    far; the caller calls `forget` right behind each, so that what is sent later is not of a life before it. None: it is
-    not said.
+    `asks`: says whether it matters if some of these acks come too late to have an effect. `on_lacking`: called with the
+    acks of which that is so for some message, instead of `on_answered`. `resets_seen`: returns how many resets this
+    stream has told so far; the caller calls `forget` right behind each, so that what is sent later is not of a life
+    before it. None: it is not said.
     """
 
     def __init__(
@@ -37,8 +37,8 @@ class AckSender:
         on_error: Callable[[ShoalError], None],
         on_answered: Callable[[Sequence[Acked]], None] = lambda blocks: None,
         of_stream: bool = False,
-        asks: Callable[[], bool] = lambda: False,
-        on_lacking: Callable[[Mapping[AckConsumer, int]], None] = lambda messages: None,
+        asks: Callable[[Sequence[Acked]], bool] = lambda blocks: False,
+        on_lacking: Callable[[Sequence[Acked]], None] = lambda blocks: None,
         resets_seen: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._session = session
@@ -153,19 +153,14 @@ class AckSender:
     def _send_frame(self, blocks: list[Acked], number: int) -> None:
         self._frames_sent += 1
         self._in_flight[self._frames_sent] = blocks
-        done, lacking = partial(self._answered, self._frames_sent, number), partial(self._lacking, blocks)
+        done, asks = partial(self._answered, self._frames_sent, number, blocks), partial(self._asks, blocks)
         acks = [to_wire(block) for block in blocks]
-        self._session.send(AcksFrame(acks, done, self._of_stream, self._asks, lacking, self._resets_seen()))
+        self._session.send(AcksFrame(acks, done, self._of_stream, asks, self._resets_seen()))
 
-    def _lacking(self, blocks: Sequence[Acked], places: Sequence[int]) -> None:
-        acked = [(consumer, block.end - block.first) for block in blocks for consumer in block.consumers]
-        messages: Counter[AckConsumer] = Counter()
-        for place in places:
-            consumer, count = acked[place]
-            messages[consumer] += count
-        self._on_lacking(messages)
-
-    def _answered(self, frame: int, number: int, error: ShoalError | None) -> None:
+    def _answered(
+        self, frame: int, number: int, sent: list[Acked], error: ShoalError | None, places: Sequence[int] = ()
+    ) -> None:
+        """Takes in the answer to a frame. `places`: those of the acks, as they were sent, that had no effect."""
         blocks = self._in_flight.get(frame)
         if blocks is None:
             return  # The frame's stream is lost.
@@ -176,7 +171,13 @@ class AckSender:
         self.pending_acks.answered(blocks)
         self._settle(number)
         if error is None:
-            self._on_answered(blocks)
+            lacking = at_places(sent, places) if places else []
+            if lacking and blocks is not sent:  # Lives have ended since: nothing of theirs is lacking.
+                left = {consumer for block in blocks for consumer in block.consumers}
+                lacking = without_consumers(lacking, {one for block in sent for one in block.consumers} - left)
+            self._on_answered(without_places(sent, places) if lacking and blocks is sent else blocks)
+            if lacking:
+                self._on_lacking(lacking)
         else:
             self._on_error(error)
         self._go_on()

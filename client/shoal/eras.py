@@ -21,6 +21,8 @@ class _AtSlice(Protocol):
 
     def give_back(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None: ...
 
+    def check_call(self) -> None: ...
+
     def queue_of(self, consumer: int | bytes) -> bytes: ...
 
     def part_of(self, era: Era, handle: int) -> PartLife: ...
@@ -70,6 +72,10 @@ class Era:
     def forget_copy(self, delivery: Delivery, handle: int) -> None:
         """Takes in that a delivery came for one handle, and is given again by an earlier nack."""
         self._at_slice.forget_copy(self, delivery.key_bytes, delivery.first, delivery.end, handle)
+
+    def check_call(self) -> None:
+        """Raises BadCall from another event loop."""
+        self._at_slice.check_call()
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue of a handle; empty if it was detached."""

@@ -258,14 +258,16 @@ class Inbox:
         wherever their messages are by then, with another consumer for example, but not where one has nacked them with a
         delay; and not at a slice of an older version, before the messages come here again. Of two kinds of acks it
         knows nothing: those of queues detached since, or taken over by another session, and, with `drop_repeats=False`,
-        those lost with a connection; these messages come again.
+        those lost with a connection or later than the ack timeout; these messages come again. An ack that is later than
+        the ack timeout takes the message from no other consumer: this waits 1 s until the message comes here again, and
+        is acked again, or is acked by the other one.
 
         Raises DeadlineExceeded, naming the slices that have not answered, or that lack acks: flush again, or take it
         that these messages come again. Raises Unavailable, once, for acks whose messages may come again: those lost
         with a connection, or given after it, where the messages were too many or too scattered to be remembered; those
         where it is not known whether the slice has the same queue as before (given after the lost connection, they are
-        not sent); those of queues that were stopped, later than the ack timeout. Raises the error with
-        which a slice refused acks, once.
+        not sent); those later than the ack timeout that had no effect in that time. Raises the error with which a
+        slice refused acks, once.
         """
         await self._flush(self._deadline(deadline_s))
 
@@ -547,6 +549,6 @@ class Inbox:
         for at_slice in self._slices.values():
             for gap in at_slice.held.gaps if not at_slice.closed else ():
                 gap.tell(self._on_gap)
-            at_slice.closed = True
+            at_slice.ended()
             at_slice.attachments.fail(Unavailable("the inbox was closed meanwhile", subject="inbox"))
             at_slice.session.close_soon()

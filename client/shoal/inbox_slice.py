@@ -15,13 +15,13 @@ from shoal.ack_sender import AckSender
 from shoal.attachments import Attachments
 from shoal.consumer import Consumer
 from shoal.core.ack_errors import AckErrors
-from shoal.core.acks import LIFE_OVER, AckConsumer, without_consumers
+from shoal.core.acks import LIFE_OVER, AckConsumer, Acked, without_consumers
 from shoal.core.delivered import chunk_of
 from shoal.core.frames import Frame
 from shoal.core.handled_ranges import HandledRange
 from shoal.core.offset_ranges import Ranges
 from shoal.core.recent_bytes import RecentBytes
-from shoal.core.refusals import acks_late, deadline_exceeded
+from shoal.core.refusals import acks_came_late, acks_late, deadline_exceeded
 from shoal.core.repeat_rules import DropRepeats, HandOutRepeats, RepeatRule
 from shoal.core.returning import NackPlace
 from shoal.dropped_queues import DroppedQueues
@@ -29,6 +29,7 @@ from shoal.eras import Era
 from shoal.gaps import GapNews
 from shoal.held_back import Came, HeldBack
 from shoal.inbox_delivery import InboxDelivery
+from shoal.late_asking import LateAsking
 from shoal.limits import QUEUES_TOLD_MAX
 from shoal.live_messages import LiveDelivery
 from shoal.messages import Delivery, PartLife
@@ -88,7 +89,9 @@ class InboxSlice(Consumer):
         self.session = routing.inbox_session(slice_name, self, buffer_bytes)
         self.nacks = NackSender(self.session, self._acks_refused, self._resets_seen)
         self._stopped = StoppedHandles(self.nacks)
-        told = (self.refused, self._lives_ended, on_ack_timeouts, self._attached_again)
+        self._timed: set[int] = set()
+        """Handles whose queue has an ack timeout here: an ack may come too late to have an effect."""
+        told = (self.refused, self._lives_ended, self._learn_ack_timeouts, self._attached_again)
         self.attachments = Attachments(slice_name, queues, window, self.session.send, *told)
         self.held = HeldBack(self.attachments)
         self.acks = AckSender(
@@ -96,7 +99,7 @@ class InboxSlice(Consumer):
             self._acks_refused,
             lambda blocks: self.rule.answered(blocks),
             True,
-            self._stopped.__bool__,
+            self._may_be_late,
             self._acks_late,
             self._resets_seen,
         )
@@ -104,7 +107,9 @@ class InboxSlice(Consumer):
         self.rule: RepeatRule = DropRepeats(pending) if drop_repeats else HandOutRepeats(pending)
         self.repeats = self.rule.repeats
         self.doubts: AckDoubts | None = None
+        self._late: LateAsking | None = None
         if self.repeats is not None:
+            self._late = LateAsking(self.repeats, self.attachments, self.session.send)
             self.doubts = AckDoubts(slice_name, self.repeats, self.attachments, self.session.send)
 
     def leave(self, handles: Sequence[int]) -> Sequence[asyncio.Future[wire.Answer]]:
@@ -116,6 +121,7 @@ class InboxSlice(Consumer):
         for handle in handles:
             self._ended_in.pop(handle, None)
             self._perhaps_from.pop(handle, None)
+        self._timed.difference_update(handles)
         self.rule.left(handles)
         answers = self.attachments.leave(handles)
         self._stopped.detached(handles, answers)
@@ -313,13 +319,24 @@ class InboxSlice(Consumer):
             else:
                 self._perhaps_from.setdefault(handle, self._ended_in.get(handle, 0))
         self._ended_in.update(dict.fromkeys(handles, self._era.number))
-        self._on_ack_timeouts(dict.fromkeys(handles, 0))  # Those of the next lives are told behind this.
+        self._learn_ack_timeouts(dict.fromkeys(handles, 0))  # Those of the next lives are told behind this.
         if self.repeats is not None:  # Those whose part came after their attach may have the same life all the same.
             self.repeats.lose_doubts(perhaps)
         self.acks.forget(handles)
         self.rule.lives_ended(handles)
         self._dropped.exist(self.session.slice_name, set(handles).difference(without))
         self._dropped.dropped(self.session.slice_name, without)
+
+    def _learn_ack_timeouts(self, timeouts_ms: Mapping[int, int]) -> None:
+        for handle, ms in timeouts_ms.items():
+            (self._timed.add if ms else self._timed.discard)(handle)
+        self._on_ack_timeouts(timeouts_ms)
+
+    def ended(self) -> None:
+        """Takes in that the inbox is closed."""
+        self.closed = True
+        if self._late is not None:
+            self._late.close()
 
     # Acks.
 
@@ -359,6 +376,10 @@ class InboxSlice(Consumer):
     def _check_open(self) -> None:
         if self.closed:
             raise Unavailable("the inbox is closed; what it had unacked is given again", subject="inbox")
+        self._loop.check()
+
+    def check_call(self) -> None:
+        """Raises BadCall from another event loop."""
         self._loop.check()
 
     def note_handed_out(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
@@ -421,10 +442,13 @@ class InboxSlice(Consumer):
         begun = self._ack_errors.begin()
         await self.nacks.flush()
         await self.acks.flush()
-        while self.doubts is not None:
+        while self.doubts is not None and self._late is not None:
             await self.doubts.settle()
-            if await self.acks.flush():
-                break  # Else acks of messages that had come again were lost with another stream: they are in doubt.
+            late = await self._late.settle()
+            if late:
+                self._ack_errors.add(acks_came_late(self.session.slice_name, late))
+            if await self.acks.flush() and not self._late.waits:
+                break  # Else acks of messages that had come again were lost with another stream, or late once more.
         error = self._ack_errors.end(begun)
         if error is not None:
             raise error
@@ -449,14 +473,27 @@ class InboxSlice(Consumer):
         life = self.attachments.life_of(handle) if self._of_life(era, (handle,)) else LIFE_OVER
         return PartLife(self.session.slice_name, life)
 
-    def _acks_late(self, messages: Mapping[AckConsumer, int]) -> None:
-        """Keeps for the next flush that acks of queues that are stopped, or left the inbox, had no effect: the slice
-        had taken the messages back. Of other queues they come again here, and are acked again."""
-        late = sum(
-            count
-            for handle, count in messages.items()
+    def _may_be_late(self, acks: Sequence[Acked]) -> bool:
+        """Returns whether the slice is to tell which of these acks came too late."""
+        timed = self._timed if self.repeats is not None else ()
+        return bool(self._stopped) or (bool(timed) and any(not self._timed.isdisjoint(one.consumers) for one in acks))
+
+    def _acks_late(self, acks: Sequence[Acked]) -> None:
+        """Takes in that acks had no effect: the slice had taken the messages back. Of queues that are stopped, or left
+        the inbox, the next flush tells that; of others they come again here, and are acked again."""
+        gone: set[AckConsumer] = {
+            handle
+            for one in acks
+            for handle in one.consumers
             if isinstance(handle, int) and (handle in self._stopped or handle not in self._queues)
-        )
+        }
+        known = {handle for one in acks for handle in one.consumers}.difference(gone)
+        never = without_consumers(acks, known)
+        late = sum((one.end - one.first) * len(one.consumers) for one in never)
+        self.rule.answered(never)
+        self.rule.acked_late(without_consumers(acks, gone))
+        if self._late is not None:
+            self._late.found()
         if late:
             error = acks_late(self.session.slice_name, late)
             self._ack_errors.add(error)

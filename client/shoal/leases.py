@@ -305,6 +305,9 @@ class _Leased:
     def give_back(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
         raise RuntimeError("leased messages are nacked with Leases.nack")
 
+    def check_call(self) -> None:
+        raise RuntimeError("leased messages are acked with Leases.ack")
+
     def queue_of(self, consumer: int | bytes) -> bytes:
         assert isinstance(consumer, bytes), "leased messages have no handles"
         return consumer

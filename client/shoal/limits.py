@@ -186,6 +186,16 @@ DOUBTS_ASK_MAX_S: Final = 1.0
 """The first and the longest pause of a `flush` between questions which acks of a lost stream the slice lacks, in
 seconds. Meanwhile their messages come again, which a healthy slice gives at once, and are acked again."""
 
+LATE_ACKS_WAIT_S: Final = 1.0
+"""How long a `flush` waits for the messages of acks that came after the ack timeout to come here again, or to be acked
+by the consumer that has them, in seconds: then it says that these acks had no effect. Where the window has room, they
+come at once."""
+
+LATE_ACKS_ASK_FIRST_S: Final = 0.2
+LATE_ACKS_ASK_MAX_S: Final = 30.0
+"""The first and the longest pause between questions what became of acks that came after the ack timeout, in seconds:
+another consumer may work on the message for as long as it takes."""
+
 WINDOW_LOOK_S: Final = 1.0
 """How often an inbox without new messages checks whether its window is full, in seconds."""
 

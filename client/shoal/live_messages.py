@@ -23,6 +23,9 @@ class LiveDelivery(Delivery):
             for consumer in self._consumers:
                 yield LiveMessage(self, consumer, place)
 
+    def check_call(self) -> None:
+        """Does nothing, as `ack_nowait`."""
+
     def ack_nowait(self) -> None:
         """Does nothing: a live message is not given again, acked or not."""
 

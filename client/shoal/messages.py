@@ -161,6 +161,9 @@ class Acker(Protocol):
     def part_of(self, consumer: int | bytes) -> PartLife:
         """Returns of which life of a consumer's queue its messages are."""
 
+    def check_call(self) -> None:
+        """Raises what each ack raises where this is called: BadCall from another event loop."""
+
 
 class Processing:
     """Acks a message, or a delivery, when the block ends without an exception: `async with message.process():`.
@@ -168,15 +171,23 @@ class Processing:
     After an exception, which goes on to the caller, it gives the message back (see `Message.process`).
     """
 
-    __slots__ = ("_ack", "_nack", "_retry_after_s")
+    __slots__ = ("_ack", "_check_call", "_nack", "_retry_after_s")
 
-    def __init__(self, ack: Callable[[], None], nack: Callable[[float], None], retry_after_s: float) -> None:
+    def __init__(
+        self,
+        ack: Callable[[], None],
+        nack: Callable[[float], None],
+        retry_after_s: float,
+        check_call: Callable[[], None],
+    ) -> None:
         self._ack = ack
+        self._check_call = check_call
         self._nack = nack
         self._retry_after_s = RETRY_AFTER_S.check(retry_after_s)
 
     async def __aenter__(self) -> None:
-        pass
+        """Raises, before any work is done, what each ack raises here: BadCall from another event loop."""
+        self._check_call()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -268,6 +279,10 @@ class Delivery:
         headers = self._chunk.headers
         return dict(headers[offset - self._chunk_first].fields) if headers else {}
 
+    def check_call(self) -> None:
+        """Raises what each ack raises where this is called, for `process`: BadCall from another event loop."""
+        self._acker.check_call()
+
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue of one of this delivery's consumers, for `Message`."""
         return self._acker.queue_of(consumer)
@@ -352,7 +367,7 @@ class Delivery:
     def process(self, *, retry_after_s: float = PROCESS_RETRY_S) -> Processing:
         """Returns a block that acks the whole delivery at its end: `async with delivery.process():`. After an exception
         it gives all of it back, as `Message.process` does."""
-        return Processing(self.ack_nowait, self.nack_nowait, retry_after_s)
+        return Processing(self.ack_nowait, self.nack_nowait, retry_after_s, self.check_call)
 
     def __repr__(self) -> str:
         return f"Delivery(key={self.key!r}, first={self.first}, end={self.end}, queues={len(self._consumers)})"
@@ -474,9 +489,10 @@ class Message:
         or nacked stays so.
 
         If a nack can have no effect any more, the message is given again as one that was left. A block that ends well
-        raises Unavailable if the ack can have no effect, as `ack` does. Raises TypeError, OutOfRange.
+        raises Unavailable if the ack can have no effect, as `ack` does. Raises TypeError, OutOfRange; and BadCall,
+        before the block runs, from another event loop than the connection's.
         """
-        return Processing(self.ack_nowait, self.nack_nowait, retry_after_s)
+        return Processing(self.ack_nowait, self.nack_nowait, retry_after_s, self._delivery.check_call)
 
     def __repr__(self) -> str:
         return f"Message(queue={self.queue!r}, key={self.key!r}, offset={self.offset}, {len(self.body)} bytes)"

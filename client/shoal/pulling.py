@@ -88,6 +88,10 @@ class PullAcker:
         if error is not None:
             raise error
 
+    def check_call(self) -> None:
+        """Raises BadCall from another event loop."""
+        self._loop.check()
+
     def _check_open(self) -> None:
         if self.closed:
             raise Unavailable("the connection is closed; what it pulled and had unacked is given again")
@@ -138,6 +142,10 @@ class PullStream:
         """Gives back what was not acked before, as if it had not been pulled. Raises Unavailable once the connection is
         closed."""
         self._acker.nack(self._stream, delivery.key_bytes, first, end, self._part, None)
+
+    def check_call(self) -> None:
+        """Raises BadCall from another event loop."""
+        self._acker.check_call()
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue, which is the consumer itself."""

@@ -135,6 +135,16 @@ async def test_a_nacked_lease_comes_to_a_session_after_its_delay(broker: shoal.B
     assert (await broker.describe(queue)).messages == 0
 
 
+async def test_a_block_of_process_does_not_begin_for_what_is_leased(broker: shoal.Broker) -> None:
+    """Such a message is acked by its name only: the work would be done, and the message given again."""
+    queue, (key,) = await bound(broker)
+    await broker.publish(key, b"job")
+    (message,) = await pulled(shoal.Leases(broker), queue)
+    with pytest.raises(RuntimeError, match=r"acked with Leases\.ack"):
+        async with message.process():
+            pytest.fail("the block began")
+
+
 async def test_what_cannot_be_pulled_is_named(broker: shoal.Broker) -> None:
     leases, queue = shoal.Leases(broker), fresh("queue")
     with pytest.raises(shoal.NoSuchQueue):

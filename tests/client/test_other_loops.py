@@ -149,6 +149,31 @@ async def test_each_call_of_an_inbox(broker: shoal.Broker) -> None:
     assert (await broker.describe("q")).messages == 0
 
 
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_block_of_process_does_not_begin(broker: shoal.Broker, fails: bool) -> None:
+    """Its end could not ack or give back the message: the work would be done again, or not given again."""
+    began = []
+
+    async def work(done: shoal.Message | shoal.Delivery) -> None:
+        async with done.process():
+            began.append(done)
+            if fails:
+                raise ValueError
+
+    (pulled,) = await broker.pull("q", 1)
+    async with broker.consume("q") as inbox:
+        (message,) = await take(inbox, 1)
+        await broker.publish("k", b"z")
+        delivery = await anext(inbox.deliveries())
+        await all_refused({"pulled": lambda: work(pulled), "one": lambda: work(message), "all": lambda: work(delivery)})
+        assert not began
+        for one in () if fails else (pulled, message, delivery):
+            await work(one)
+        await inbox.flush()
+    await broker.flush()
+    assert (await broker.describe("q")).messages == (3 if fails else 0)
+
+
 async def test_calls_of_what_shares_the_connection(broker: shoal.Broker) -> None:
     admin, leases, parts = shoal.Admin(broker), shoal.Leases(broker), shoal.Parts(broker)
     (message,) = await broker.pull("q", 1)

@@ -6,7 +6,7 @@ what is gathered. Not here: when acks are sent (../ack_sender.py), which message
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from shoal.limits import ACK_BYTES_MAX, ACK_HANDLES_MAX
@@ -156,6 +156,26 @@ def together(blocks: Iterable[Acked]) -> list[tuple[bytes, list[tuple[int, int]]
         else:
             last[name] = len(found)
             found.append((key, [(first, end)], consumers))
+    return found
+
+
+def at_places(blocks: Iterable[Acked], places: Collection[int]) -> list[Acked]:
+    """Returns the blocks with the consumers at these places only (see `Unacked` of the contract)."""
+    return _by_place(blocks, places, True)
+
+
+def without_places(blocks: Iterable[Acked], places: Collection[int]) -> list[Acked]:
+    """Returns the blocks without the consumers at these places, and without blocks that are left with none."""
+    return _by_place(blocks, places, False)
+
+
+def _by_place(blocks: Iterable[Acked], places: Collection[int], wanted: bool) -> list[Acked]:
+    named, place, found = set(places), 0, list[Acked]()
+    for block in blocks:
+        consumers = [one for at, one in enumerate(block.consumers, place) if (at in named) is wanted]
+        if consumers:
+            found.append(block._replace(consumers=consumers))
+        place += len(block.consumers)
     return found
 
 

@@ -150,26 +150,24 @@ class DetachFrame(QuestionFrame):
 
 
 class AcksFrame(Frame):
-    """Carries acks. `done` is called once, when the slice has them or refuses them. `of_stream`: they name handles,
+    """Carries acks. `done` is called once, when the slice has them, with the places of those whose messages are unacked
+    all the same, if it was asked (`Unacked` of the contract); or when it refuses them. `of_stream`: they name handles,
     which mean nothing on the next stream; their sender decides what to do with them then (ack_sender.py). `asks`: says
-    whether the slice is to tell which messages are unacked all the same; `on_lacking` has their places, if there are
-    any (`Unacked` of the contract). `resets_seen`: as in the contract's `Acks`."""
+    whether the slice is asked. `resets_seen`: as in the contract's `Acks`."""
 
-    __slots__ = ("_acks", "_asks", "_done", "_of_stream", "_on_lacking", "_resets_seen", "cost_bytes")
+    __slots__ = ("_acks", "_asks", "_done", "_of_stream", "_resets_seen", "cost_bytes")
 
     def __init__(
         self,
         acks: list[wire.Ack],
-        done: Callable[[ShoalError | None], None],
+        done: Callable[[ShoalError | None, Sequence[int]], None],
         of_stream: bool,
         asks: Callable[[], bool],
-        on_lacking: Callable[[Sequence[int]], None],
         resets_seen: int | None,
     ) -> None:
         super().__init__()
         self._asks = asks
         self._resets_seen = resets_seen
-        self._on_lacking = on_lacking
         self.cost_bytes = 0
         self._acks = acks
         self._done = done
@@ -183,12 +181,10 @@ class AcksFrame(Frame):
         return True
 
     def answered(self, answer: wire.Answer) -> None:
-        if answer.unacked.places:
-            self._on_lacking(answer.unacked.places)
-        self._done(None)
+        self._done(None, answer.unacked.places)
 
     def failed(self, error: ShoalError) -> None:
-        self._done(error)
+        self._done(error, ())
 
     def stream_ended(self) -> bool:
         return not self._of_stream
@@ -242,11 +238,12 @@ class NacksFrame(Frame):
 
 
 class DoubtsFrame(Frame):
-    """Carries acks in doubt, to be taken wherever their messages are, and asks which of these are still unacked.
+    """Carries acks that had no effect, as far as known, and asks which of their messages are still unacked.
+    `of_lost_stream`: they are to be taken wherever their messages are; else where this session was given them again.
     `on_answer`: called with their places (`Unacked` of the contract); with None if the slice, of an older version, does
     not tell. `waiter`: has None then, or when the stream is lost. `resets_seen`: as in the contract's `Acks`."""
 
-    __slots__ = ("_acks", "_on_answer", "_resets_seen", "_waiter", "cost_bytes")
+    __slots__ = ("_acks", "_of_lost_stream", "_on_answer", "_resets_seen", "_waiter", "cost_bytes")
 
     def __init__(
         self,
@@ -254,9 +251,11 @@ class DoubtsFrame(Frame):
         on_answer: Callable[[Sequence[int] | None], None],
         waiter: Waiter[None],
         resets_seen: int,
+        of_lost_stream: bool,
     ) -> None:
         super().__init__()
         self.cost_bytes = 0
+        self._of_lost_stream = of_lost_stream
         self._acks = acks
         self._on_answer = on_answer
         self._resets_seen = resets_seen
@@ -264,7 +263,8 @@ class DoubtsFrame(Frame):
 
     def fill(self, request: wire.SessionRequest) -> bool:
         request.acks.acks.extend(self._acks)
-        request.acks.tell_unacked = request.acks.of_lost_stream = True
+        request.acks.tell_unacked = True
+        request.acks.of_lost_stream = self._of_lost_stream
         request.acks.resets_seen = self._resets_seen
         return not self._waiter.done()
 

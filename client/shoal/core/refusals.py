@@ -37,6 +37,17 @@ def acks_late(slice_name: str, messages: int) -> Unavailable:
     )
 
 
+def acks_came_late(slice_name: str, messages: int) -> Unavailable:
+    """Returns the error of acks that came after the ack timeout, where the messages have not come here again yet."""
+    return Unavailable(
+        f"up to {_acks(messages)} had no effect at slice {slice_name}: they came after the ack timeouts of their"
+        " queues, when it had taken the messages back. They are given again: to others, or here, where they are acked"
+        " again and not handed out. Ack sooner, or give the queue a longer ack timeout",
+        subject=f"slice {slice_name}",
+        value=messages,
+    )
+
+
 def acks_lacking(slice_names: str, messages: int) -> DeadlineExceeded:
     """Returns the error of a flush that ended at its deadline while these slices lacked acks of a lost stream.
     `messages`: how many of their messages may be unacked there."""

@@ -49,6 +49,9 @@ class RepeatRule(Protocol):
     def answered(self, acks: Iterable[Acked]) -> None:
         """Records that the slice has these acks."""
 
+    def acked_late(self, acks: Iterable[Acked]) -> None:
+        """Records that acks had no effect for some of their messages, which the slice had taken back."""
+
     def nacked(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
         """Records a nack. Returns what is to be nacked on this stream."""
 
@@ -106,6 +109,9 @@ class DropRepeats:
     def answered(self, acks: Iterable[Acked]) -> None:
         for key, ranges, handles in together(acks):
             self.repeats.answered(key, merged(ranges), handles)  # type: ignore[arg-type]  # handles
+
+    def acked_late(self, acks: Iterable[Acked]) -> None:
+        self.repeats.acked_late(acks)
 
     def nacked(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
         return self.repeats.nack(key, self._pending.outside(key, handle, first, end), handle, now)
@@ -167,6 +173,9 @@ class HandOutRepeats:
 
     def answered(self, acks: Iterable[Acked]) -> None:
         """Does nothing: if it comes again, it is handed out."""
+
+    def acked_late(self, acks: Iterable[Acked]) -> None:
+        """Does nothing: they come again, and are handed out."""
 
     def nacked(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
         if not now:

@@ -2,6 +2,7 @@
 
 A message is handed out once. It is remembered until the slice has answered its ack. An answered ack is durable: the
 slice never gives such an offset again for the same binding. If the offset comes again, it is new (of another binding).
+An ack may be late: the slice had taken the message back. That comes again, and is acked again (late_acks.py).
 
 Messages belong to the stream that brought them. After a lost stream the slice gives again what was not acked, and an
 ack takes effect only for messages given on the stream that it is sent on. So an ack of a message of an earlier stream
@@ -11,6 +12,7 @@ message to others. Until it comes, or the slice says that it is acked, the ack i
 Ranges are kept, not a high mark: messages of another session that ended may come late, below what was seen, and be new.
 Bounded: SEEN_RANGES_EACH to SEEN_RANGES_MAX ranges a pair, SEEN_ENTRIES_MAX pairs, of one key or many. What is
 forgotten is new if it comes again. Where it is acked on a later stream, the ack is sent, and is forgotten in doubt.
+Long because each step keeps all books of a message in agreement.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from itertools import islice
 
 from shoal.core.acks import Acked, together
 from shoal.core.handled_ranges import HandledRange, deliver_apart
+from shoal.core.late_acks import LateAcks, acks_of
 from shoal.core.offset_ranges import Ranges, both, count, joined, merged, with_range, within, without
 from shoal.core.pair_ranges import Pair, PairRanges
 from shoal.core.pending_acks import PendingAcks
@@ -64,6 +67,10 @@ class Repeats:
         """True once messages were forgotten at a bound. They may be acked later, on another stream than theirs."""
         self._again = PairRanges()
         """Messages that came again on this stream and were not acked: a part of what was handed out."""
+        self.late = LateAcks()
+        """A part of `_acked`, and not of `_doubt`."""
+        self._nacked = False
+        """True if something was nacked on this stream: it may come anew before an ack is answered."""
         self._forgotten: list[int] = []
         """Handles that left, or whose queue's life ended, in this order; each key removes them when it is used next."""
         self._forgotten_at: dict[int, int] = {}
@@ -81,11 +88,7 @@ class Repeats:
 
     def doubts(self) -> list[Acked]:
         """Returns the acks in doubt; handles with equal ranges of a key together."""
-        found: dict[tuple[bytes, int, int], list[int]] = {}
-        for (key, handle), ranges in self._doubt.items():
-            for first, end in ranges:
-                found.setdefault((key, first, end), []).append(handle)
-        return [Acked(*span, handles) for span, handles in found.items()]
+        return acks_of(self._doubt)
 
     def settled(self, acks: Iterable[Acked]) -> None:
         """Records that the slice says of acks in doubt that it has them, or that their messages are gone. A message
@@ -99,6 +102,7 @@ class Repeats:
         """Drops what is in doubt of handles that another session has now, or that leave: there is no way left to ask or
         to ack again. They may be attached again: what the program has of them stays a repeat."""
         self._doubt.forget(handles)
+        self.late.forget(handles)
 
     def lose_doubts(self, handles: Collection[int]) -> None:
         """Takes acks of these handles that are in doubt, or have no answer, for forgotten: their life is not known."""
@@ -111,6 +115,32 @@ class Repeats:
         """Returns how many messages were forgotten while their acks were in doubt, and begins anew at 0."""
         forgotten, self._doubts_forgotten = self._doubts_forgotten, 0
         return forgotten
+
+    def acked_late(self, acks: Iterable[Acked]) -> None:
+        """Records acks of this stream that are answered and had no effect for some message: the slice had taken it
+        back. What is still to come here again is kept as acked."""
+        for key, ranges, handles in together(acks):
+            taken = merged(ranges)
+            for handle in handles:
+                self._late_of((key, handle), taken)  # type: ignore[arg-type]  # a handle
+
+    def _late_of(self, pair: Pair, taken: Ranges) -> None:
+        renewed = self.late.take_renewed(pair, taken)
+        had = without(both(within(self._marks(pair[0]).get(pair[1], ()), taken[0][0], taken[-1][1]), taken), renewed)
+        if had:  # Of what has come again since, the second ack is under way.
+            had = without(had, self._pending.within(*pair, had[0][0], had[-1][1]))
+        self._again.take(pair, had)
+        self._acked.add(pair, had)
+        self.late.add(pair, had)
+        self._bound_acked(pair)
+
+    def late_settled(self, acks: Iterable[Acked]) -> None:
+        """Records that the slice says of late acks that their messages are acked, or gone."""
+        for key, ranges, handles in together(acks):
+            taken = merged(ranges)
+            for handle in handles:
+                late = both(self.late.get((key, handle)), taken)  # type: ignore[arg-type]  # a handle
+                self.answered(key, late, (handle,))  # type: ignore[arg-type]  # a handle
 
     def deliver(
         self, key: bytes, first: int, end: int, handles: Sequence[int]
@@ -128,12 +158,20 @@ class Repeats:
         else:
             whole, news, longest = deliver_apart(marks, first, end, handles)
         self._entries += len(marks) - size
+        if self._nacked:
+            self._renew(key, news)
         again = [] if whole else self._come_again(key, first, end, handles, before)
         if longest > 1 and longest > self._ranges_max:
             self._forget_lowest(key, marks, handles)
         if self._entries > self._entries_max:
             self._forget_oldest()
         return news, again
+
+    def _renew(self, key: bytes, news: Iterable[HandledRange]) -> None:
+        """Notes of new messages those that were nacked and then acked, and came before that ack is answered."""
+        for first, end, handles in news:
+            for handle in handles:
+                self.late.renew((key, handle), self._pending.within(key, handle, first, end))
 
     def ack(
         self, key: bytes, first: int, end: int, handles: Sequence[int], unconfirmed: Container[int] = ()
@@ -158,8 +196,8 @@ class Repeats:
             now = () if handle in unconfirmed else again
             sent += [(low, high, (handle,)) for low, high in now]
             waiting = without(handed, now)
-            for book in (self._acked, self._doubt):
-                book.add(pair, waiting)
+            self._acked.add(pair, waiting)
+            self._doubt.add(pair, without(waiting, self.late.get(pair)))
             if self._forgot:
                 unknown = without(ranges, handed)
                 self._doubts_forgotten += count(unknown)
@@ -188,6 +226,10 @@ class Repeats:
         if self._again:
             for handle in handles:
                 self._again.take((key, handle), ranges)
+        if self.late:
+            for handle in handles:
+                self._acked.take((key, handle), both(self.late.get((key, handle)), ranges))
+                self.late.take((key, handle), ranges)
 
     def nack(self, key: bytes, ranges: Ranges, handle: int, now: bool) -> Ranges:
         """Records a nack of messages that were not acked: they are new when they come again. `now`: they came on this
@@ -196,11 +238,12 @@ class Repeats:
         left = without(ranges, self._acked.get((key, handle)))
         nacked = left if now else both(self._again.get((key, handle)), left)
         self.answered(key, left, (handle,))
+        self._nacked = True
         return nacked
 
     def stream_ended(self, unanswered: Iterable[Acked]) -> None:
         """Records a lost stream. `unanswered`: acks given for its messages; the slice may have them or not."""
-        self._again = PairRanges()
+        self._again, self._nacked = PairRanges(), False
         self._forget_settled()
         for key, ranges, handles in together(unanswered):
             self._ack(key, merged(ranges), handles)  # type: ignore[arg-type]  # handles
@@ -214,6 +257,7 @@ class Repeats:
             self._forgotten.append(handle)
         for book in (self._acked, self._doubt, self._again):
             book.forget(gone)
+        self.late.forget(gone)
         if len(self._forgotten) > FORGOTTEN_HANDLES_MAX:
             for key in list(self._keys):
                 self._marks(key)
@@ -315,6 +359,7 @@ class Repeats:
             done = within(self._acked.get(pair), first, end)
             for book in (self._acked, self._doubt):
                 book.take(pair, done)
+            self.late.take(pair, done)
             done = joined(done, both(self._pending.within(key, handle, first, end), known))
             acked += [(low, high, (handle,)) for low, high in done]
             came = joined(self._again.get(pair), without(known, done))
@@ -372,16 +417,21 @@ class Repeats:
                 self._acked.pop((key, handle))
                 self._again.pop((key, handle))
                 self._doubts_forgotten += count(self._doubt.pop((key, handle)))
+                self.late.lose((key, handle), self.late.get((key, handle)))
 
     def _doubt_no_more(self, pair: Pair, forgotten: Ranges) -> None:
         """Takes forgotten messages out of what is in doubt: they are handed out if they come again."""
         for low, high in forgotten:
             self._doubts_forgotten += count(within(self._doubt.get(pair), low, high))
         self._doubt.take(pair, forgotten)
+        self.late.lose(pair, forgotten)
 
     def _forget_settled(self) -> None:
         """Forgets the acked messages that are not in doubt: what was on its way ended with the stream, and the slice
         does not give them again."""
+        kept = self.late.stream_ended()
+        for pair, doubt in self._doubt.items():
+            kept.add(pair, doubt)
         for pair, acked in list(self._acked.items()):
-            self.answered(pair[0], without(acked, self._doubt.get(pair)), (pair[1],))
-        self._acked = self._doubt.copy()
+            self.answered(pair[0], without(acked, kept.get(pair)), (pair[1],))
+        self._acked = kept
