@@ -76,7 +76,8 @@ def pull(world: World, random: Random) -> None:
     session = world.node.shared if client is None else client.session
     world.say("pull", session.number, request)
     default_ms = 1500 if client is None else 0
-    read(world, client, random.choice(requests.pull(world.node.node, session, request, default_ms, 3000)), random)
+    pulling = requests.pull(world.node.node, session, request, default_ms, 3000)
+    read(world, client, random.choice((pulling.whole, pulling.quick)), random)
 
 
 def receive(world: World, session: int, handle: int | None, delivery: wire.Delivery) -> None:

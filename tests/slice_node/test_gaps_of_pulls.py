@@ -15,6 +15,7 @@ from shoal_slice_node.core.turns import Source, finish
 
 from .core_driver import CoreDriver, bind, configure, declare, publish
 
+MESSAGES = 3_000
 LAST_3 = KeyOptions(capacity_messages=3, policy="drop_oldest")
 
 
@@ -113,3 +114,26 @@ def test_a_lease_that_ends_before_the_answer_left_counts_no_delivery_and_tells_n
     dead = core.session()
     core.attach(dead, "dead")
     assert core.take(dead) == []
+
+
+def test_the_gaps_of_a_pull_are_noted_in_turns() -> None:
+    """A pull with 75 gaps that spanned 2,000 stretches each was one step of 0.4 s."""
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k"), publish("k", *[b"x"] * MESSAGES))
+    first = core.session()
+    core.attach(first, "q", messages=MESSAGES)
+    core.take(first)
+    for offset in range(2, MESSAGES + 1, 2):
+        core.ack(first, "k", offset, offset + 1)
+    core.dispatcher.close(first)
+    core.settle()
+    core.change(configure("k", KeyOptions(capacity_messages=1, policy="drop_oldest")), publish("k", b"last"))
+    session, answer = core.session(), PullAnswer()
+    finish(requests.pull(core.node, session, wire.Pull(queue=b"q", messages_max=9_999), 0, 60_000, answer).whole())
+    had = session.owed
+    assert had > MESSAGES // 2
+    answer.left()
+    assert session.owed == had
+    core.settle()
+    assert session.owed == 1 and session.pullers
+    core.check()

@@ -55,7 +55,7 @@ class Endless:
 
     @property
     def _read(self) -> requests.Read:
-        return requests.Read(self._look, self._look)
+        return requests.Read(self._look, self._look, lambda: False)
 
     def _look(self) -> Work[Any]:
         self.under_way += 1
@@ -136,7 +136,7 @@ async def test_pulls_of_a_session_come_in_their_order(
                 yield
             return (yield from begin())
 
-        return requests.Read(partial(held, read.whole), partial(held, read.quick))
+        return requests.Read(partial(held, read.whole), partial(held, read.quick), read.is_large)
 
     monkeypatch.setattr(requests, "pull", pull)
     session = await RawSession.open(stub)

@@ -148,6 +148,11 @@ class AnswerRoom:
         return len(self._quick.have_none) + len(self._long.have_none)
 
     @property
+    def others_wait(self) -> bool:
+        """Returns whether quick reads wait."""
+        return bool(self._quick.in_use())
+
+    @property
     def has_room_for_small(self) -> bool:
         """Returns whether a small answer need not wait now."""
         return self._small.free_bytes >= SMALL_ANSWER_BYTES

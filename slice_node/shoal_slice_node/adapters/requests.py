@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import NamedTuple
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
@@ -138,20 +139,46 @@ def submit_read(
     looks: bool = False,
 ) -> None:
     """Reads as `submit_work` does its work, once there is room for an answer of `answer_bytes`: `on_reserved` then gets
-    the reservation, and returns whether the answer is still wanted. A read that is not done soon gives the room back
-    and waits for room among the long ones: `on_reserved` gets another reservation."""
+    the reservation, and returns whether the answer is still wanted. A read that is not done soon, or where others wait
+    would not be, gives the room back and waits for room among the long ones: `on_reserved` gets another reservation."""
 
-    def reserved(reservation: Reservation) -> None:
-        def again() -> None:
-            reservation.release()
-            broker.answers.reserve(reserved, source.connection, answer_bytes, is_long=True)
+    reading = _Reading(broker, source, sequence, read, answer, on_reserved, answer_bytes, looks)
+    _after_changes(broker, source, sequence, partial(reading.wait, is_long=False), answer)
 
-        if on_reserved(reservation):
-            work = read.quick if reservation.must_be_quick else read.whole
-            _begin(broker, source, sequence, work, answer, again, looks)
 
-    wait = partial(broker.answers.reserve, reserved, source.connection, answer_bytes)
-    _after_changes(broker, source, sequence, wait, answer)
+class _Reading(NamedTuple):
+    """Describes a read that waits for room, or is done: what `submit_read` was given. (A function that names itself
+    would be a circle, which stays in memory.)"""
+
+    broker: Broker
+    source: Source
+    sequence: int
+    read: Read
+    answer: Answered
+    on_reserved: Callable[[Reservation], bool]
+    answer_bytes: int
+    looks: bool
+
+    def wait(self, is_long: bool) -> None:
+        self.broker.answers.reserve(self._reserved, self.source.connection, self.answer_bytes, is_long)
+
+    def _reserved(self, reservation: Reservation) -> None:
+        if not self.on_reserved(reservation):
+            return
+        if not reservation.must_be_quick:
+            self._begin(reservation, self.read.whole)
+        elif self.broker.answers.others_wait and self.read.is_large():
+            self._again(reservation)
+        else:
+            self._begin(reservation, self.read.quick)
+
+    def _begin(self, reservation: Reservation, work: Callable[[], Work[wire.Answer | None]]) -> None:
+        again = partial(self._again, reservation)
+        _begin(self.broker, self.source, self.sequence, work, self.answer, again, self.looks)
+
+    def _again(self, reservation: Reservation) -> None:
+        reservation.release()
+        self.wait(is_long=True)
 
 
 def _after_changes(broker: Broker, source: Source, sequence: int, begin: Callable[[], None], answer: Answered) -> None:

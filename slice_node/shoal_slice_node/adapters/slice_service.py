@@ -228,8 +228,12 @@ class SliceService:
         self, call: Call, read: Read, answer_bytes: int, looks: bool, is_long: bool
     ) -> wire.Answer | None:
         source = Source(call.peer, call.peer)
-        reservation = await self._broker.answers.reserved(source.connection, answer_bytes, is_long)
+        room = self._broker.answers
+        reservation = await room.reserved(source.connection, answer_bytes, is_long)
         call.held.callback(reservation.release)
+        if reservation.must_be_quick and room.others_wait and read.is_large():
+            reservation.release()
+            return None
         work = read.quick if reservation.must_be_quick else read.whole
         answer = await self._ask(
             source,
@@ -284,7 +288,7 @@ def _while_wanted(call: Call, read: Read) -> Read:
         work.close()
         return wire.Answer()
 
-    return Read(lambda: wanted(read.whole), lambda: wanted(read.quick))
+    return Read(lambda: wanted(read.whole), lambda: wanted(read.quick), read.is_large)
 
 
 def _of_queues(acks: Sequence[wire.Ack]) -> list[wire.Ack]:

@@ -595,8 +595,12 @@ QUICK_STEPS_MAX: Final = 16
 """Steps that a look at bindings may have in the room of quick reads: some 5 ms. What is not done then gives its room
 back, and begins anew as a long read."""
 
-QUICK_BINDINGS_MAX: Final = QUICK_STEPS_MAX * READ_ROWS_PER_STEP
-"""A pull is a long read if its queue has more bindings, and nobody else consumes it: they must be loaded first."""
+QUICK_BINDINGS_MAX: Final = 4 * READ_ROWS_PER_STEP
+"""A pull is a long read if its queue has more bindings, and nobody else consumes it: they must be loaded first. A look
+at such a queue is taken for one where others wait for room: it may find something soon, or not."""
+
+SIZED_QUEUES_MAX: Final = 16
+"""Queues of a describe whose size is looked up to tell whether it takes long: 0.1 ms."""
 
 PUMP_TURN_HANDLES: Final = 500
 """Streams reached, or taken back from, in one turn: under 1 ms."""

@@ -7,7 +7,7 @@ bound of a flush is left to the next one, as are later acks.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -16,7 +16,7 @@ from shoal_slice_node.core.apply.records import Acked, Reason
 from shoal_slice_node.core.dispatch.attachment import Attachment
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.parcels import Parcel
-from shoal_slice_node.core.dispatch.pieces import cost_of_look, pieces_of_all
+from shoal_slice_node.core.dispatch.pieces import PieceOfGap, cost_of_look, pieces_of_all
 from shoal_slice_node.core.dispatch.registry import Registry
 from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.sessions import Session
@@ -77,9 +77,9 @@ class AcksInFlight:
         """The streams that the flush under way has not taken yet, by feed."""
         self.remaining = 0
         """The number of streams in `_flushing`."""
-        self.gaps_left: deque[tuple[bytes, Parcel, Iterator[tuple[Attachment, int, int]]]] = deque()
-        """Gaps that have left for sessions and are not done yet, with their key ids, and the pieces of them that are to
-        be noted for each of those that are told: at most the gaps that sessions had out."""
+        self.gaps_left: deque[tuple[bool, Iterator[PieceOfGap]]] = deque()
+        """Gaps that have left for sessions and are not done yet: whether they replace messages, and the pieces of them
+        that are to be noted for each of those that are told. At most the gaps that sessions had out."""
 
     @property
     def waiting(self) -> bool:
@@ -190,18 +190,23 @@ class AcksInFlight:
         """Notes that a gap leaves for a session: what it names is done, as turns come."""
         attachments = session.attachments
         holders = [attachments[handle] for handle in gap.handles if handle in attachments]
-        self.gaps_left.append((key_id, gap, pieces_of_all(holders, key_id, gap.first, gap.to)))
+        self.gaps_left.append((gap.replaces_messages, pieces_of_all(holders, ((key_id, gap.first, gap.to),))))
+
+    def gaps_leave(self, attachment: Attachment, gaps: Sequence[tuple[bytes, int, int]]) -> None:
+        """Notes that gaps leave with the answer of a pull: key ids, first offsets, end offsets."""
+        if gaps:
+            self.gaps_left.append((False, pieces_of_all((attachment,), gaps)))
 
     def gaps_turn(self, cost_max: int) -> None:
-        """Notes that consumers were told of a gap. Goes on with the one that left first."""
-        key_id, gap, told = self.gaps_left[0]
+        """Notes that consumers were told of gaps. Goes on with the one that left first."""
+        replaces_messages, told = self.gaps_left[0]
         while cost_max > 0:
             piece = next(told, None)
             if piece is None:
                 self.gaps_left.popleft()
                 return
-            attachment, first, to = piece
-            cost_max -= self.was_told(attachment, key_id, first, to, gap.replaces_messages)
+            attachment, key_id, first, to = piece
+            cost_max -= self.was_told(attachment, key_id, first, to, replaces_messages)
 
     def was_told(self, attachment: Attachment, key_id: bytes, first: int, to: int, messages: bool = False) -> int:
         """Notes that a consumer was told that the offsets first <= o < to are gone. Returns what it cost, as

@@ -7,13 +7,17 @@ A binding has up to thousands of stretches, and one ack may name all of them. No
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from shoal_slice_node.core.limits import DONE_RANGES_COPIED_PER_COST, DONE_RANGES_PER_COST, STRETCHES_PER_PIECE
 
 if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.attachment import Attachment
     from shoal_slice_node.core.dispatch.streams import Stream
+
+
+PieceOfGap: TypeAlias = "tuple[Attachment, bytes, int, int]"
+"""What one attachment was told of: a key id, and offsets first <= o < to."""
 
 
 def pieces(attachment: Attachment, key_id: bytes, first: int, to: int) -> Iterator[tuple[int, int]]:
@@ -28,13 +32,12 @@ def pieces(attachment: Attachment, key_id: bytes, first: int, to: int) -> Iterat
         first = end
 
 
-def pieces_of_all(
-    attachments: Iterable[Attachment], key_id: bytes, first: int, to: int
-) -> Iterator[tuple[Attachment, int, int]]:
-    """Yields the same pieces of several attachments, one after the other."""
+def pieces_of_all(attachments: Iterable[Attachment], gaps: Iterable[tuple[bytes, int, int]]) -> Iterator[PieceOfGap]:
+    """Yields the pieces of gaps (key id, first offset, end offset) for several attachments, one after the other."""
     for attachment in attachments:
-        for low, high in pieces(attachment, key_id, first, to):
-            yield attachment, low, high
+        for key_id, first, to in gaps:
+            for low, high in pieces(attachment, key_id, first, to):
+                yield attachment, key_id, low, high
 
 
 def cost_of_look(stream: Stream, first: int, to: int) -> int:

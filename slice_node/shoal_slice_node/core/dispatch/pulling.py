@@ -130,8 +130,7 @@ class Puller:
         attachment.answer_left(given)
         if attachment.session.closed:
             return
-        for key_id, first, to in gaps:
-            self._dispatcher.acks.was_told(attachment, key_id, first, to)
+        self._dispatcher.acks.gaps_leave(attachment, gaps)
         taken = sum(to - first for ranges in given.values() for first, to in ranges)
         self._state.counters.deliveries += taken - sum(to - first for _, first, to in gaps)
         if not attachment.messages and attachment.session.pullers.get(attachment.feed.queue_id) is attachment:

@@ -7,7 +7,7 @@ answers (adapters/requests).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -31,7 +31,9 @@ from shoal_slice_node.core.limits import (
     PULL_BYTES_MAX,
     PULL_MESSAGES_MAX,
     PULL_ROWS_PER_STEP,
+    QUICK_BINDINGS_MAX,
     QUICK_STEPS_MAX,
+    SIZED_QUEUES_MAX,
 )
 from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.read.reading import describe as describe_work
@@ -44,10 +46,11 @@ _log = logging.getLogger(__name__)
 
 class Read(NamedTuple):
     """Describes a read that was checked. `whole`: begins it. `quick`: begins it as well; but its result is None, and it
-    has taken nothing, if it would take long."""
+    has taken nothing, if it would take long. `is_large`: returns whether that is likely."""
 
     whole: Callable[[], Work[wire.Answer]]
     quick: Callable[[], Work[wire.Answer | None]]
+    is_large: Callable[[], bool]
 
 
 def as_shoal_error(error: Exception) -> ShoalError:
@@ -190,13 +193,22 @@ def pull(
 
     def quick() -> Work[wire.Answer | None]:
         if request.peek:
-            return (yield from begun(whole(), QUICK_STEPS_MAX + messages // PULL_ROWS_PER_STEP))
+            return (yield from begun(whole(), QUICK_STEPS_MAX))
         queue_id = node.state.tables.queue_by_name.get(request.queue)
         if queue_id is not None and node.puller.is_long(queue_id):
             return None
         return (yield from whole())
 
-    return Read(whole, quick)
+    return Read(whole, quick, lambda: _is_large(node, (request.queue,)))
+
+
+def _is_large(node: Node, names: Iterable[bytes]) -> bool:
+    """Returns whether one of these queues has many bindings."""
+    for name in names:
+        queue = node.state.load_queue(name)
+        if queue is not None and queue.bindings + queue.details > QUICK_BINDINGS_MAX:
+            return True
+    return False
 
 
 def check_not_held(feed: Feed, session: Session) -> None:
@@ -210,7 +222,8 @@ def describe(node: Node, request: wire.Describe) -> Read:
     """Checks a describe. Raises TooLarge, InvalidName."""
     check_describe(request)
     whole = partial(_describe, node, request)
-    return Read(whole, lambda: begun(whole(), QUICK_STEPS_MAX))
+    names = request.queues[:SIZED_QUEUES_MAX]
+    return Read(whole, lambda: begun(whole(), QUICK_STEPS_MAX), lambda: _is_large(node, names))
 
 
 def _describe(node: Node, request: wire.Describe) -> Work[wire.Answer]:

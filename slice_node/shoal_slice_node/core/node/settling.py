@@ -223,7 +223,7 @@ def _own(node: Node, session: Session, nack: wire.Ack, seen: int) -> Iterator[_H
     """Yields what a nack means for this session. None: a handle or queue was looked for, and is not there, or an
     earlier life of the queue is meant."""
     low, to, attachments = nack.low, nack.to, session.attachments
-    for handle in nack.handles:
+    for handle in dict.fromkeys(nack.handles):  # A second time it would find nothing.
         attachment = attachments.get(handle)
         yield None if attachment is None or attachment.resets_before > seen else (attachment, low, to)
     yield from _pulled(node, session, nack)
