@@ -33,7 +33,7 @@ def peek(stub: SliceServiceAsyncStub, queue: bytes) -> Awaitable[Any]:
     return stub.Pull(wire.PullRequest(pull=wire.Pull(queue=queue, messages_max=1, peek=True)))
 
 
-WAIT_S = 15
+WAIT_S = 30
 LOOKS = pytest.mark.parametrize("look", [describe, peek])
 
 
