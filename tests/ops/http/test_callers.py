@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+import shoal
 from shoal import leases
 from shoal.testing import FakeCluster
 from shoal_ops.http import limits
@@ -19,7 +21,7 @@ from shoal_ops.http.token import Token
 from shoal_runtime.tasks import Tasks
 from tests.client.calls import until
 
-WAIT_S = 10
+WAIT_S = 30
 
 
 class Caller:
@@ -28,7 +30,7 @@ class Caller:
 
     def __init__(self, application: Gate, path: str, method: str = "GET") -> None:
         self._application = application
-        self._path = path
+        self._path, _, self._query = path.partition("?")
         self._method = method
         self._received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         self._received.put_nowait({"type": "http.request", "body": b"", "more_body": False})
@@ -40,7 +42,11 @@ class Caller:
 
     async def ask(self) -> None:
         scope = {"type": "http", "method": self._method, "path": self._path, "raw_path": self._path.encode()}
-        scope |= {"query_string": b"", "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1)}
+        scope |= {
+            "query_string": self._query.encode(),
+            "headers": [(b"host", b"localhost")],
+            "client": ("127.0.0.1", 1),
+        }
         scope |= {"http_version": "1.1", "scheme": "http", "root_path": "", "server": ("localhost", 80)}
         await self._application(scope, self._receive, self._send)
 
@@ -133,5 +139,34 @@ async def test_many_that_look_at_one_queue_leave_places_to_others(served: tuple[
             tasks.start("ask", caller.ask())
         await until(lambda: all(caller.looked_for for caller in callers))
         other = Caller(application, f"/v1/queues/small{what}")
+        await other.ask()
+        assert other.status == 200
+
+
+@pytest.mark.parametrize(
+    ("lister", "path"),
+    [
+        ("queues", "/v1/queues?prefix={}"),
+        ("keys", "/v1/keys?prefix={}"),
+        ("members", "/v1/keys/{}/members"),
+        ("bindings", "/v1/queues/{}/bindings"),
+    ],
+)
+async def test_many_that_list_one_name_leave_places_to_others(
+    served: tuple[FakeCluster, Gate], monkeypatch: pytest.MonkeyPatch, lister: str, path: str
+) -> None:
+    async def listed(_: shoal.Admin, name: bytes, after: bytes, limit: int) -> SimpleNamespace:
+        if name == b"large":
+            await asyncio.Event().wait()
+        return SimpleNamespace(items=[], next=None)
+
+    monkeypatch.setattr(shoal.Admin, lister, listed)
+    _, application = served
+    async with asyncio.timeout(WAIT_S), Tasks("callers") as tasks:
+        callers = [Caller(application, path.format("large")) for _ in range(20)]
+        for caller in callers:
+            tasks.start("ask", caller.ask())
+        await until(lambda: all(caller.looked_for for caller in callers))
+        other = Caller(application, path.format("small"))
         await other.ask()
         assert other.status == 200

@@ -1,5 +1,5 @@
-"""Describes and peeks by unary calls end once their caller has hung up, and hold up nothing else of their connection.
-Pulls of a session wait for each other."""
+"""Describes and peeks end once their caller has hung up, and hold up nothing else of their connection or session. Pulls
+of a session wait for each other."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def peek(stub: SliceServiceAsyncStub, queue: bytes) -> Awaitable[Any]:
     return stub.Pull(wire.PullRequest(pull=wire.Pull(queue=queue, messages_max=1, peek=True)))
 
 
-WAIT_S = 15
+WAIT_S = 30
 LOOKS = pytest.mark.parametrize("look", [describe, peek])
 
 
@@ -118,6 +118,28 @@ async def test_looks_of_a_connection_do_not_wait_for_each_other(
         answer = await other(stub, b"small")
     assert (answer.description.queues[0].messages if other is describe else len(answer.deliveries)) == 1
     call.cancel()
+    await endless.until_under_way(0)
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        wire.SessionRequest(describe=wire.Describe(queues=[b"endless"])),
+        wire.SessionRequest(pull=wire.Pull(queue=b"endless", messages_max=1, peek=True)),
+    ],
+    ids=["describe", "peek"],
+)
+async def test_a_pull_of_a_session_waits_for_no_look_of_it(
+    stub: SliceServiceAsyncStub, endless: Endless, look: wire.SessionRequest
+) -> None:
+    session = await RawSession.open(stub)
+    await session.change(declare("small"), bind("small", "k"), publish("k", b"x"))
+    await session.write(look)
+    await endless.until_under_way(1)
+    async with asyncio.timeout(WAIT_S):
+        answer = await session.ask(wire.SessionRequest(pull=wire.Pull(queue=b"small", messages_max=1)))
+    assert len(answer.pulled.deliveries) == 1
+    session.call.cancel()
     await endless.until_under_way(0)
 
 
