@@ -261,15 +261,16 @@ class Run:
         assert finish(checksums(other.state.tables)) == finish(checksums(self.core.tables))
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_each_message_is_acked_or_copied_once(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    random = Random(seed)
-    monkeypatch.setattr(deciding, "DEAD_PER_RECORD_MAX", random.choice((1, 50)))
-    monkeypatch.setattr(deciding, "RETRIES_PER_RECORD_MAX", random.choice((1, 200)))
-    run = Run(random)
-    run.begin()
-    for _ in range(60):
-        run.step()
-        run.core.check()
-        run.core.check_served()
-    run.end()
+@pytest.mark.parametrize("first", range(0, 60, 5))
+def test_each_message_is_acked_or_copied_once(first: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(first, first + 5):
+        random = Random(seed)
+        monkeypatch.setattr(deciding, "DEAD_PER_RECORD_MAX", random.choice((1, 50)))
+        monkeypatch.setattr(deciding, "RETRIES_PER_RECORD_MAX", random.choice((1, 200)))
+        run = Run(random)
+        run.begin()
+        for _ in range(60):
+            run.step()
+            run.core.check()
+            run.core.check_served()
+        run.end()
