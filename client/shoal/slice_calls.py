@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from random import random
 from typing import Final
 
@@ -18,9 +20,17 @@ from shoal.core.refusals import connection_closed, connection_cut
 from shoal.map_watch import MapWatch
 from shoal.telling import Telling
 from shoal.transport.base import Method, Request, Response, Transport
-from shoal.transport.methods import DESCRIBE, FIGURES
+from shoal.transport.methods import DESCRIBE, FIGURES, PULL
 from shoal.waiting import remaining_s
-from shoal_contract.errors import DeadlineExceeded, Fenced, MapOrLeaderChanged, OutOfRange, ShoalError, Unavailable
+from shoal_contract.errors import (
+    DeadlineExceeded,
+    Fenced,
+    MapOrLeaderChanged,
+    OutcomeUnknown,
+    OutOfRange,
+    ShoalError,
+    Unavailable,
+)
 from shoal_contract.names import printable
 from shoal_contract.wire.admin_pb2 import FiguresRequest
 from shoal_contract.wire.slice_pb2 import Describe, DescribeRequest
@@ -28,6 +38,8 @@ from shoal_runtime.tasks import Tasks
 
 ADMINISTRATION: Final = "administration"
 """Names the connections of administration."""
+
+_PULLS: Final = "pulls"
 
 
 class SliceCalls:
@@ -39,7 +51,7 @@ class SliceCalls:
         self._tasks = tasks
         self._telling = telling
         self._answering: dict[tuple[str, str], Answering] = {}
-        """Slice and connection -> whether it answers: four for each slice that the map ever had."""
+        """Slice and kind of call -> whether it answers: five for each slice that the map ever had."""
         self.closed = False
 
     def close(self) -> None:
@@ -71,7 +83,8 @@ class SliceCalls:
             self._check_known(name)
             try:
                 attempt = self._attempt(name, method, request, deadline, apart)
-                return await self._answering_of(name, apart).attempt(attempt)
+                kind = apart or (_PULLS if method.path == PULL.path else "")
+                return await self._answering_of(name, kind).attempt(attempt)
             except DeadlineExceeded as error:
                 raise _named(name, error) from None
             except (MapOrLeaderChanged, Unavailable, Fenced) as error:
@@ -109,26 +122,32 @@ class SliceCalls:
             asked = printable(slice_name[:100])
             raise OutOfRange(f"there is no slice {asked}; the cluster has {', '.join(slices)}", subject=asked)
 
-    def _answering_of(self, slice_name: str, apart: str) -> Answering:
-        found = self._answering.get((slice_name, apart))
+    def _answering_of(self, slice_name: str, kind: str) -> Answering:
+        """Returns what keeps whether a slice answers calls of this kind: pulls, or those of a connection of their
+        own."""
+        found = self._answering.get((slice_name, kind))
         if found is None:
-
-            async def ask(timeout_s: float) -> None:
-                deadline = asyncio.get_running_loop().time() + timeout_s
-                if apart == ADMINISTRATION:
-                    await self._attempt(slice_name, FIGURES, FiguresRequest(), deadline, apart)
-                else:
-                    await self._attempt(slice_name, DESCRIBE, DescribeRequest(describe=Describe()), deadline, apart)
-
-            found = self._answering[slice_name, apart] = Answering(
+            apart = "" if kind == _PULLS else kind
+            found = self._answering[slice_name, kind] = Answering(
                 slice_name,
                 self._map,
                 self._telling,
                 self._tasks,
-                ask,
-                may_take_long=apart != "",  # Looks, and lists.
+                partial(self._is_there, slice_name, apart),
+                may_take_long=kind != "",  # Looks, lists, and pulls of large queues.
             )
         return found
+
+    async def _is_there(self, slice_name: str, apart: str, timeout_s: float) -> None:
+        """Asks an empty question: where its administration listens, and, if that does not answer, where it serves. Only
+        one of them may be within reach."""
+        now_s = asyncio.get_running_loop().time()
+        if apart == ADMINISTRATION:
+            with suppress(OutcomeUnknown, MapOrLeaderChanged):
+                await self._attempt(slice_name, FIGURES, FiguresRequest(), now_s + timeout_s / 2, apart)
+                return
+            apart = ""
+        await self._attempt(slice_name, DESCRIBE, DescribeRequest(describe=Describe()), now_s + timeout_s, apart)
 
     async def _attempt(
         self, slice_name: str, method: Method[Request, Response], request: Request, deadline: float, apart: str

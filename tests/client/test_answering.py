@@ -161,6 +161,50 @@ async def test_a_slice_that_takes_no_publish_is_away_although_it_answers_looks(
     assert states(told) == [State.AWAY, State.OPEN]
 
 
+async def test_pulls_that_take_long_make_no_slice_away_that_answers_others(
+    told: list[StateChange], many: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A pull of a large queue may take seconds at a slice that is well."""
+    soon(monkeypatch, silent_s=10)
+    cluster = FakeCluster(["s01"])
+    goes_on = asyncio.Event()
+    real = cluster.slices["s01"].Pull
+
+    async def takes_long(request: object, context: object) -> object:
+        await goes_on.wait()
+        return await real(request, context)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(cluster.slices["s01"], "Pull", takes_long)
+    async with cluster.connect(deadline_s=PATIENT_S, on_state=told.append) as broker:
+        await broker.declare("q")
+        await broker.publish("@q", b"x")
+        pulling = many.start("pull", shoal.Leases(broker).pull("q", 1, lease_ms=1_000), awaited=True)
+        await until(lambda: asked_nothing(cluster.slices["s01"]) >= 3)
+        assert broker.slices["s01"].state == State.OPEN
+        goes_on.set()
+        await pulling
+    assert State.AWAY not in states(told)
+
+
+async def test_an_administration_out_of_reach_makes_no_slice_away(
+    told: list[StateChange], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is at a port of its own, which clients often cannot reach: one call made the slice away for ever."""
+    soon(monkeypatch)
+    cluster = FakeCluster(["s01"])
+    cluster.slices["s01"].admin_address = "127.0.0.1:1"
+    async with cluster.connect(deadline_s=0.1, on_state=told.append) as broker:
+        with pytest.raises(shoal.ShoalError):
+            await shoal.Admin(broker).figures("s01")
+        await until(lambda: asked_nothing(cluster.slices["s01"]) > 0)
+        await until(lambda: all(one._asking is None for one in broker.connection.calls._answering.values()))
+        assert broker.slices["s01"].state == State.OPEN
+        asked = len(cluster.slices["s01"].frames)
+        await broker.describe("q", deadline_s=PATIENT_S)
+        assert len(cluster.slices["s01"].frames) == asked + 1, "it is asked for its state no more"
+    assert State.AWAY not in states(told)
+
+
 async def test_a_refusal_is_an_answer(told: list[StateChange]) -> None:
     cluster = FakeCluster(["s01"])
     async with cluster.connect(on_state=told.append) as broker:
