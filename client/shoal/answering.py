@@ -52,6 +52,8 @@ class Answering:
         self._up = False
         """True from an answer until the slice is told as away."""
         self._timer: asyncio.TimerHandle | None = None
+        self._due_s = 0.0
+        """Event loop time when the timer is to end."""
         self._asking: asyncio.Task[None] | None = None
 
     async def attempt(self, call: Awaitable[Result]) -> Result:
@@ -60,7 +62,7 @@ class Answering:
         if self._quiet_since_s is None:
             self._quiet_since_s = loop.time()
         if self._timer is None:
-            self._timer = loop.call_later(SILENT_ASK_S, self._look)
+            self._look_later()
         self._waiting += 1
         try:
             result = await call
@@ -93,19 +95,26 @@ class Answering:
         else:
             self._problem = "" if isinstance(error, DeadlineExceeded) else error.message
 
+    def _look_later(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._due_s = loop.time() + SILENT_ASK_S
+        self._timer = loop.call_at(self._due_s, self._look)
+
     def _look(self) -> None:
-        """Looks for how long nothing came; again after SILENT_ASK_S, while anything is without an answer."""
+        """Looks for how long nothing came; again after SILENT_ASK_S, while anything is without an answer. While the
+        program held its loop nothing could come: that does not count."""
         self._timer = None
         if self._quiet_since_s is None or self._tasks.closed:
             return
-        loop = asyncio.get_running_loop()
-        quiet_s = loop.time() - self._quiet_since_s
+        now_s = asyncio.get_running_loop().time()
+        self._quiet_since_s += max(0.0, now_s - self._due_s)
+        quiet_s = now_s - self._quiet_since_s
         if quiet_s >= SILENT_S:
             self._up = False
             self._telling.silent(self._slice, self, SILENT_S, self._problem)
         if self._asking is None and quiet_s >= SILENT_ASK_S and (self._may_take_long or not self._waiting):
             self._asking = self._tasks.start(f"is {self._slice} there", self._ask_until_answered())
-        self._timer = loop.call_later(SILENT_ASK_S, self._look)
+        self._look_later()
 
     async def _ask_until_answered(self) -> None:
         backoff = Backoff(random)

@@ -234,6 +234,28 @@ async def test_of_a_slice_that_left_the_map_nothing_is_told(monkeypatch: pytest.
         assert of.telling.state_of("s09").state == State.IDLE
 
 
+async def test_what_a_program_holds_its_loop_for_is_no_silence_of_a_slice(
+    many: Tasks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that did so for more than 5 s was told that all slices are away, and a moment later that they are
+    back: their answers lay in the socket."""
+    soon(monkeypatch, silent_s=3_600)
+    async with FakeCluster(["s01"]).connect() as broker:
+        of = broker.connection
+        answering = Answering("s01", of.map, of.telling, of._tasks, silent, may_take_long=False)
+        many.start("call", answering.attempt(silent(0)))
+        await until(lambda: answering._timer is not None)
+        held_s = 7_200
+        answering._due_s -= held_s
+        assert answering._quiet_since_s is not None
+        answering._quiet_since_s -= held_s
+        answering._look()
+        assert of.telling.state_of("s01").state == State.IDLE
+        answering._quiet_since_s -= held_s
+        answering._look()
+        assert of.telling.state_of("s01").state == State.AWAY
+
+
 async def test_a_slice_that_answers_is_asked_for_nothing_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """What says that the key is another slice's is an answer, too."""
     soon(monkeypatch, silent_s=10)
