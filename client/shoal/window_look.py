@@ -71,8 +71,11 @@ class WindowLook:
             queue = self._queues.get(part.last_handle)
             if queue is None or part.repeats is None:
                 continue
-            # The key first: a larger window would not help there.
-            error = _full_key(queue, part, part.repeats) or self._full_window(queue, part, part.repeats)
+            error = self._full_window(queue, part, part.repeats)
+            full_key = part.repeats.full_key(part.last_handle, KEY_UNACKED_MAX)
+            # A larger window helps no key with all that unacked. Stretches may be those of others, and not acked.
+            if full_key is not None and (error is None or full_key[1] >= KEY_UNACKED_MAX):
+                error = _key_error(queue, part, *full_key)
             if error is not None:
                 self._tell_from_s = now + WINDOW_TOLD_S
                 _log.warning("%s", error)
@@ -98,11 +101,8 @@ class WindowLook:
         )
 
 
-def _full_key(queue: bytes, part: InboxSlice, repeats: Repeats) -> ResourceExhausted | None:
-    found = repeats.full_key(part.last_handle, KEY_UNACKED_MAX)
-    if found is None:
-        return None
-    key, messages, stretches = show(found[0]), *found[1:]
+def _key_error(queue: bytes, part: InboxSlice, full_key: bytes, messages: int, stretches: int) -> ResourceExhausted:
+    key = show(full_key)
     apart, both = (f", in {stretches:,} stretches", " of both together") if stretches else ("", "")
     return ResourceExhausted(
         f"key {key} of queue {show(queue)}: {messages:,} messages are unacked{apart}; slice {part.session.slice_name}"

@@ -225,6 +225,25 @@ async def test_stretches_of_acked_messages_count_for_what_a_slice_gives_of_a_key
                 await inbox.get(timeout=0)
 
 
+async def test_a_full_window_is_told_where_it_is_not_sure_that_a_key_is_full(
+    cluster: FakeCluster,
+    fake_broker: shoal.Broker,
+    quick_looks: None,
+    log: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What lies between its messages may be another consumer's: the inbox of a shared queue was told that a larger
+    window would not help, where it would."""
+    stretches = KEY_UNACKED_MAX - 10
+    monkeypatch.setattr("shoal.core.repeats.Repeats.full_key", lambda *_: (b"k", 10, stretches))
+    queue, key = await bound(fake_broker, cluster)
+    await fake_broker.publish_many(key, [b"x"] * 30)
+    async with fake_broker.consume(queue, window_messages=10) as inbox:
+        await take(inbox, 10)
+        await until(lambda: bool(said(log, logging.WARNING)), WAIT_S)
+        assert "consume with a larger window_messages" in said(log, logging.WARNING)[0]
+
+
 async def test_acked_messages_fill_no_window(
     cluster: FakeCluster,
     fake_broker: shoal.Broker,
