@@ -44,6 +44,7 @@ def soon(monkeypatch: pytest.MonkeyPatch, silent_s: float = 0.3) -> None:
     monkeypatch.setattr("shoal.answering.SILENT_S", silent_s)
     monkeypatch.setattr("shoal.answering.SILENT_ASK_S", 0.02)
     monkeypatch.setattr("shoal.looks.LOOK_QUICK_S", 0.05)
+    monkeypatch.setattr("shoal.broker.CLOSE_S", 0.1)
 
 
 def asked_nothing(slice_: FakeSlice) -> int:
