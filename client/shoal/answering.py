@@ -1,6 +1,6 @@
 """Finds out whether slices answer unary calls, and tells it, as sessions do of their streams.
 
-A slice is away if it leaves the calls over one connection without any answer for SILENT_S. Where calls may take long at
+A slice is away if it leaves the calls of one kind without any answer for SILENT_S. Where calls may take long at
 a slice that is well, it is asked an empty question beside them, and an answer to that counts, too. Once no call waits,
 only such a question can tell whether the slice is there: what was left without an answer is followed by it until one
 comes. Not here: which calls are repeated (slice_calls.py), what is told to whom (telling.py).
@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 class Answering:
-    """Keeps whether a slice answers the calls over one connection. `ask`: asks it the empty question once, for so many
+    """Keeps whether a slice answers the calls of one kind. `ask`: asks it the empty question once, for so many
     seconds. `may_take_long`: whether calls may, although the slice is well."""
 
     def __init__(

@@ -47,6 +47,18 @@ def soon(monkeypatch: pytest.MonkeyPatch, silent_s: float = 0.3) -> None:
     monkeypatch.setattr("shoal.broker.CLOSE_S", 0.1)
 
 
+def held_up(slice_: FakeSlice, method: str, monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Lets calls of one method wait for the event that is returned."""
+    goes_on, real = asyncio.Event(), getattr(slice_, method)
+
+    async def waits(request: object, context: object) -> object:
+        await goes_on.wait()
+        return await real(request, context)
+
+    monkeypatch.setattr(slice_, method, waits)
+    return goes_on
+
+
 def asked_nothing(slice_: FakeSlice) -> int:
     """The number of empty questions that came."""
     return sum(frame.HasField("describe") and not frame.describe.ListFields() for frame in slice_.frames)
@@ -143,14 +155,7 @@ async def test_a_slice_that_takes_no_publish_is_away_although_it_answers_looks(
     """A publish never takes long at a slice that is well: its disk may hang."""
     soon(monkeypatch)
     cluster = FakeCluster(["s01"])
-    goes_on = asyncio.Event()
-    real = cluster.slices["s01"].Publish
-
-    async def hangs(request: object, context: object) -> object:
-        await goes_on.wait()
-        return await real(request, context)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(cluster.slices["s01"], "Publish", hangs)
+    goes_on = held_up(cluster.slices["s01"], "Publish", monkeypatch)
     async with cluster.connect(deadline_s=PATIENT_S, on_state=told.append) as broker:
         publishing = many.start("publish", broker.publish("k", b"x", idempotency_key="once"), awaited=True)
         await until(lambda: broker.slices["s01"].state == State.AWAY)
@@ -168,14 +173,7 @@ async def test_pulls_that_take_long_make_no_slice_away_that_answers_others(
     """A pull of a large queue may take seconds at a slice that is well."""
     soon(monkeypatch, silent_s=10)
     cluster = FakeCluster(["s01"])
-    goes_on = asyncio.Event()
-    real = cluster.slices["s01"].Pull
-
-    async def takes_long(request: object, context: object) -> object:
-        await goes_on.wait()
-        return await real(request, context)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(cluster.slices["s01"], "Pull", takes_long)
+    goes_on = held_up(cluster.slices["s01"], "Pull", monkeypatch)
     async with cluster.connect(deadline_s=PATIENT_S, on_state=told.append) as broker:
         await broker.declare("q")
         await broker.publish("@q", b"x")

@@ -93,6 +93,15 @@ async def stopped_while_refused(files: RefusingFiles) -> None:
     assert [segment.first_lsn for segment in list_segments(files, FOLDER)] == [1, 6]
 
 
+async def after_a_life() -> RefusingFiles:
+    """The files of a node that wrote five records, archived them and stopped."""
+    files = RefusingFiles()
+    life = Life(files)
+    append(life.journal, 5)
+    await life.stop()
+    return files
+
+
 async def test_what_was_refused_at_a_stop_is_archived_at_a_later_stop_without_a_change(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -179,10 +188,7 @@ async def test_an_archive_of_another_cluster_is_never_called_complete(caplog: py
 async def test_an_archive_that_knows_of_records_which_a_restored_copy_lacks_is_not_called_complete(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    files = RefusingFiles()
-    life = Life(files)
-    append(life.journal, 5)
-    await life.stop()
+    files = await after_a_life()
     restored = RefusingFiles({path: Node(files.read(path)) for path in files.paths() if path.parent == FOLDER})
     life = Life(files, checkpoint_lsn=5)
     append(life.journal, 2)
@@ -214,10 +220,7 @@ async def test_an_archive_that_lacks_older_records_is_told_with_its_first(caplog
 async def test_an_archive_that_lost_its_segments_meanwhile_is_not_called_complete(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    files = RefusingFiles()
-    life = Life(files)
-    append(life.journal, 5)
-    await life.stop()
+    files = await after_a_life()
     assert said(caplog) == (1, 5)
     for path in [path for path in files.paths() if path.parent == ARCHIVE]:
         files.remove(path)

@@ -248,6 +248,7 @@ def test_a_read_that_is_not_quick_takes_nothing_and_may_be_begun_anew(kind: str)
     assert messages(begun(b"large").quick) is None and list(session.pullers) == pulled
     assert messages(begun(b"large").whole) == 1
     assert kind != "pull" or messages(begun(b"large").quick) == 0, "it is loaded: this is quick now"
+    assert begun(b"large").is_large() == (kind != "pull")
 
 
 @pytest.mark.parametrize("messages", [1, 10_000])

@@ -68,7 +68,7 @@ class Reservation:
     """Keeps the bytes reserved for one answer. `is_small`: of the room for small answers. `is_long`: of a long read.
     `release` may be called more than once."""
 
-    __slots__ = ("_is_long", "_room", "_source", "bytes", "is_small")
+    __slots__ = ("_is_long", "_is_small", "_room", "_source", "bytes")
 
     def __init__(
         self, room: AnswerRoom, source: Hashable, size_bytes: int, is_small: bool = False, is_long: bool = False
@@ -76,27 +76,27 @@ class Reservation:
         self._room = room
         self._source = source
         self._is_long = is_long
-        self.is_small = is_small
+        self._is_small = is_small
         self.bytes = size_bytes
 
     @property
     def must_be_quick(self) -> bool:
         """Returns whether the read has to give this room back if it is not done soon."""
-        return not (self.is_small or self._is_long)
+        return not (self._is_small or self._is_long)
 
     def settle(self, size_bytes: int) -> None:
         """Sets the reservation to the answer's real size."""
         if self.bytes:
             self._end_work()
             by_bytes, self.bytes = size_bytes - self.bytes, size_bytes
-            self._room.change(by_bytes, self.is_small)
+            self._room.change(by_bytes, self._is_small)
 
     def release(self) -> None:
         """Gives the reserved bytes back; called when the answer is taken or dropped."""
         if self.bytes:
             self._end_work()
             freed, self.bytes = self.bytes, 0
-            self._room.let_go(self._source, freed, self.is_small)
+            self._room.let_go(self._source, freed, self._is_small)
 
     def _end_work(self) -> None:
         if self._is_long:

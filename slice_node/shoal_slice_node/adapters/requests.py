@@ -141,9 +141,15 @@ def submit_read(
     """Reads as `submit_work` does its work, once there is room for an answer of `answer_bytes`: `on_reserved` then gets
     the reservation, and returns whether the answer is still wanted. A read that is not done soon, or where others wait
     would not be, gives the room back and waits for room among the long ones: `on_reserved` gets another reservation."""
-
     reading = _Reading(broker, source, sequence, read, answer, on_reserved, answer_bytes, looks)
     _after_changes(broker, source, sequence, partial(reading.wait, is_long=False), answer)
+
+
+def way_to_read(broker: Broker, reservation: Reservation, read: Read) -> Callable[[], Work[wire.Answer | None]] | None:
+    """Returns what begins a read for which this room is reserved; None: it is to wait for room among the long ones."""
+    if not reservation.must_be_quick:
+        return read.whole
+    return None if broker.answers.others_wait and read.is_large() else read.quick
 
 
 class _Reading(NamedTuple):
@@ -165,16 +171,11 @@ class _Reading(NamedTuple):
     def _reserved(self, reservation: Reservation) -> None:
         if not self.on_reserved(reservation):
             return
-        if not reservation.must_be_quick:
-            self._begin(reservation, self.read.whole)
-        elif self.broker.answers.others_wait and self.read.is_large():
-            self._again(reservation)
+        again, work = partial(self._again, reservation), way_to_read(self.broker, reservation, self.read)
+        if work is None:
+            again()
         else:
-            self._begin(reservation, self.read.quick)
-
-    def _begin(self, reservation: Reservation, work: Callable[[], Work[wire.Answer | None]]) -> None:
-        again = partial(self._again, reservation)
-        _begin(self.broker, self.source, self.sequence, work, self.answer, again, self.looks)
+            _begin(self.broker, self.source, self.sequence, work, self.answer, again, self.looks)
 
     def _again(self, reservation: Reservation) -> None:
         reservation.release()

@@ -228,19 +228,13 @@ class SliceService:
         self, call: Call, read: Read, answer_bytes: int, looks: bool, is_long: bool
     ) -> wire.Answer | None:
         source = Source(call.peer, call.peer)
-        room = self._broker.answers
-        reservation = await room.reserved(source.connection, answer_bytes, is_long)
+        reservation = await self._broker.answers.reserved(source.connection, answer_bytes, is_long)
         call.held.callback(reservation.release)
-        if reservation.must_be_quick and room.others_wait and read.is_large():
-            reservation.release()
-            return None
-        work = read.quick if reservation.must_be_quick else read.whole
-        answer = await self._ask(
-            source,
-            lambda answered: requests.submit_work(
-                self._broker, source, 0, work, answered, partial(answered, None), looks
-            ),
-        )
+        work = requests.way_to_read(self._broker, reservation, read)
+        answer = None
+        if work is not None:
+            submit = partial(requests.submit_work, self._broker, source, 0, work, looks=looks)
+            answer = await self._ask(source, lambda answered: submit(answered, partial(answered, None)))
         if answer is None:
             reservation.release()
         else:

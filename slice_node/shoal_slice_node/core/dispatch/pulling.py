@@ -25,7 +25,6 @@ from shoal_slice_node.core.limits import (
     PULL_GAPS_BYTES_MAX,
     PULL_MESSAGES_MAX,
     PULL_ROWS_PER_STEP,
-    QUICK_BINDINGS_MAX,
 )
 
 _NO_WINDOW = 1 << 62
@@ -66,14 +65,6 @@ class Puller:
         self._state = state
         self._dispatcher = dispatcher
         self._leases = dispatcher.registry.leases
-
-    def is_long(self, queue_id: bytes) -> bool:
-        """Returns whether a pull has to wait until many bindings of the queue are loaded."""
-        feed = self._dispatcher.registry.feeds.get(queue_id)
-        if feed is not None and not feed.loading:
-            return False
-        queue = self._state.load_queue_by_id(queue_id)
-        return queue is not None and queue.bindings + queue.details > QUICK_BINDINGS_MAX
 
     def pull(
         self, session: Session, queue_id: bytes, terms: PullTerms, now_ms: int, answer: PullAnswer | None = None

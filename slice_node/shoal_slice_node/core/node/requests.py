@@ -191,15 +191,17 @@ def pull(
                 yield
         return answer
 
+    def is_large() -> bool:
+        if not request.peek and node.dispatcher.is_loaded(request.queue):
+            return False  # Otherwise a pull has to wait until the bindings are loaded.
+        return _is_large(node, (request.queue,))
+
     def quick() -> Work[wire.Answer | None]:
         if request.peek:
             return (yield from begun(whole(), QUICK_STEPS_MAX))
-        queue_id = node.state.tables.queue_by_name.get(request.queue)
-        if queue_id is not None and node.puller.is_long(queue_id):
-            return None
-        return (yield from whole())
+        return None if is_large() else (yield from whole())
 
-    return Read(whole, quick, lambda: _is_large(node, (request.queue,)))
+    return Read(whole, quick, is_large)
 
 
 def _is_large(node: Node, names: Iterable[bytes]) -> bool:
