@@ -104,8 +104,8 @@ class Admin:
         return Page(tuple(map(pages.readable, answer.queues)), _moved(owner(), request.after, answer.next).hex())
 
     async def bindings(self, queue: Name, after: str = "", limit: int = LIST_ITEMS_DEFAULT) -> Page[BindingEntry]:
-        """Returns a queue's keys with start, cursor, end and backlog, slice by slice, not ordered by name. Includes
-        ended bindings that have a backlog. Raises NoSuchQueue."""
+        """Returns a queue's keys with start, cursor, end, backlog, how much is unacked, and whether the key gives no
+        more; slice by slice, not ordered by name. Includes ended bindings that have a backlog. Raises NoSuchQueue."""
         limit = PAGE_ITEMS.check(limit)
         name = encode_name(queue, "queue")
         slices = sorted(self._map.current.slices)
@@ -201,5 +201,13 @@ def _code_name(code: ErrorCode.ValueType) -> str:
 def _binding(slice_name: str, item: wire.ListedBinding) -> BindingEntry:
     found = item.binding
     return BindingEntry(
-        pages.readable(found.key), slice_name, found.start, found.cursor, found.end, item.head, found.messages
+        key=pages.readable(found.key),
+        slice=slice_name,
+        start=found.start,
+        cursor=found.cursor,
+        end=found.end,
+        head=item.head,
+        messages=found.messages,
+        unacked=found.unacked,
+        full=found.full,
     )

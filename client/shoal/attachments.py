@@ -78,6 +78,8 @@ class Attachments:
         """Handles whose queue had no part here when attached."""
         self.tells_nacks_taken = False
         """True if the slice tells which numbered nacks it had looked at."""
+        self.epoch = 0
+        """The epoch of the slice's leader, as it told last; 0: it did not."""
         self.unconfirmed: set[int] = set()
         """Handles that were attached before, and are to be attached again: the life of their queue is not known."""
         self.resets_seen = 0
@@ -118,6 +120,11 @@ class Attachments:
     def complete(self) -> bool:
         """Returns whether a stream is open and all queues are attached on it."""
         return self._open and not self._unanswered
+
+    @property
+    def is_open(self) -> bool:
+        """Returns whether a stream is open."""
+        return self._open
 
     def begin_stream(self) -> list[AttachFrame]:
         """Returns the frames that a new stream begins with. They attach all queues of the inbox."""
@@ -205,7 +212,7 @@ class Attachments:
         for left in (self._unanswered, self.absent, self.unconfirmed):
             left.difference_update(handles)
         self.absent.update(handle for handle in answer.absent if handle in self._queues)
-        self.tells_nacks_taken = answer.tells_nacks_taken
+        self.tells_nacks_taken, self.epoch = answer.tells_nacks_taken, answer.epoch
         if len(answer.lives) == len(handles):  # A slice of an older version sends no lives.
             pairs = zip(handles, answer.lives, strict=True)
             self._learn(handles, [self._told_early(handle) or life for handle, life in pairs])

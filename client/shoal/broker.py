@@ -116,7 +116,11 @@ class Broker(BindingVerbs, PublishVerbs, QueueVerbs):
             self._pulling.close()
             self._routing.begin_close()
             try:
-                await asyncio.gather(self._watching.close(), *(inbox.close() for inbox in list(self._inboxes)))
+                await asyncio.gather(
+                    self._watching.close(),
+                    self.connection.unreturned.close(),
+                    *(inbox.close() for inbox in list(self._inboxes)),
+                )
             finally:
                 await self.connection.close(CLOSE_S)
 
@@ -156,7 +160,8 @@ class Broker(BindingVerbs, PublishVerbs, QueueVerbs):
         """Returns an inbox of one or thousands of queues: `async with broker.consume(...) as inbox`.
 
         `window_messages`, `window_bytes`: how much each queue may have unacked on each slice; 0: the slice's default.
-        Of one key a queue has at most 4,096 unacked, in all inboxes and pulls together, whatever the windows.
+        Of one key a queue has at most 4,096 unacked, in all inboxes and pulls together, whatever the windows; those
+        nacked with a delay that is not over count.
         `buffer_bytes`: how much the inbox holds unread. `drop_repeats`: leave out messages that this inbox handed out
         before. `on_gap`: is called with each Gap, between the messages before and behind it; without it, gaps are
         logged. `deadline_s`: default of the inbox's calls. Entering attaches the queues. It raises NoSuchQueue, and
@@ -192,13 +197,14 @@ class Broker(BindingVerbs, PublishVerbs, QueueVerbs):
         on_gap: OnGap | None = None,
         deadline_s: float | None = None,
     ) -> list[Message]:
-        """Takes up to `messages` messages now, fewer if there are fewer (or 2 MiB a slice). Raises NoSuchQueue.
+        """Takes up to `messages` messages now. A slice may give fewer though more wait: pull again until this returns
+        []. Raises NoSuchQueue.
 
         They belong to this connection until they are acked, the connection ends, or `lease_ms` milliseconds are over
-        (0: no limit). If a pull is cancelled or its deadline passes, the next pull of the queue on this connection
-        returns the messages that it took; with a lease, they are given again when the lease ends. If a slice does not
-        answer, the messages of the others are returned; if they have none, this waits for it and raises
-        DeadlineExceeded. `on_gap`: is called with each Gap before this returns; without it, gaps are logged.
+        (0: the queue's ack timeout; without one, no limit). If a slice does not answer, the messages of the others are
+        returned; if they have none, this waits for it and raises DeadlineExceeded. What a slice gives too late, or
+        after the pull was cancelled, is given back as soon as it comes, and this was no delivery.
+        `on_gap`: is called with each Gap before this returns; without it, gaps are logged.
 
         ```python
         for message in await broker.pull("anna", 10, lease_ms=60_000):

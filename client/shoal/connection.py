@@ -15,6 +15,7 @@ from shoal.routing import Routing
 from shoal.slice_calls import SliceCalls
 from shoal.telling import Telling
 from shoal.transport.base import Transport
+from shoal.unreturned import Unreturned
 from shoal_contract import arguments
 from shoal_contract.errors import Unavailable
 from shoal_runtime.tasks import Tasks
@@ -35,6 +36,7 @@ class Connection:
         self._transport = transport
         self._tasks = Tasks("shoal", lambda _, error: self._failed(error))
         self.calls = SliceCalls(self.map, transport, self._tasks, self.telling)
+        self.unreturned = Unreturned(self.calls, self._tasks, self.map.loop)
         self.routing = Routing(self.map, transport, self._tasks, self.telling, self.calls)
         self.homes = Homes(self.routing)
         self._opened = False

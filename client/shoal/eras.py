@@ -78,7 +78,7 @@ class Era:
         self._at_slice.check_call()
 
     def queue_of(self, consumer: int | bytes) -> bytes:
-        """Returns the queue of a handle; empty if it was detached."""
+        """Returns the queue of a handle; empty if it has left the inbox."""
         return self._at_slice.queue_of(consumer)
 
     def part_of(self, consumer: int | bytes) -> PartLife:

@@ -245,3 +245,7 @@ class BindingEntry:
     """The next offset of the key."""
     messages: int
     """The backlog of the binding."""
+    unacked: int = 0
+    """So many of these messages consumers have and did not ack, or gave back with a delay that is not over."""
+    full: bool = False
+    """True if as much of this key is unacked as may be: no consumer of the queue gets more of it now."""

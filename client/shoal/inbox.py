@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from functools import partial
+from time import monotonic
 from types import TracebackType
 
 from shoal.attach_calls import AttachCalls, Detaching
@@ -26,6 +27,7 @@ from shoal.limits import (
     CONSUME_QUEUES_MAX,
     DRAIN_LOOK_S,
     MESSAGES_PER_TURN_MAX,
+    TURN_S,
 )
 from shoal.long_waits import LongWaits
 from shoal.lost_queues import LostQueues
@@ -77,7 +79,7 @@ class Inbox:
         self._current: Iterator[Message] = iter(())
         self._last: Message | None = None
         """The last message handed out: `_current` yields what its delivery holds after it."""
-        self._turn = 0
+        self._turn, self._turn_until_s = 0, 0.0
         telling, wake = routing.telling, self._buffer.changed.set
         self._dropped = DroppedQueues(self._queues, self._home_of, telling, wake, bool(queues))
         self._lost = LostQueues(
@@ -139,9 +141,8 @@ class Inbox:
         another session has taken over an exclusive queue, which is not the inbox's any more. If cancelled, it takes
         none."""
         self._routing.map.loop.check()
-        self._turn += 1
-        if self._turn >= MESSAGES_PER_TURN_MAX:
-            await self._give_turn()
+        if self._is_others_turn(1):
+            await asyncio.sleep(0)
         message = next(self._current, None)
         if message is None and (message := await self._message()) is None:
             raise StopAsyncIteration
@@ -156,9 +157,8 @@ class Inbox:
         drained; the errors of iteration (a slice's refusal; NoSuchQueue, once, when all queues have been dropped).
         """
         seconds = None if timeout is None else TIMEOUT.check(timeout)
-        self._turn += 1
-        if self._turn >= MESSAGES_PER_TURN_MAX:
-            await self._give_turn()
+        if self._is_others_turn(1):
+            await asyncio.sleep(0)
         waiting = asyncio.timeout(seconds)
         try:
             async with waiting:
@@ -177,10 +177,15 @@ class Inbox:
         if not self._drop_repeats:
             message.note_handed_out()
 
-    async def _give_turn(self) -> None:
-        """Lets other tasks run now and then, also where messages are at hand all the time."""
-        self._turn = 0
-        await asyncio.sleep(0)
+    def _is_others_turn(self, messages: int) -> bool:
+        """Returns whether other tasks are to run now, also where messages are at hand all the time and the program's
+        work never awaits: else no ack is sent meanwhile. `messages`: so many are handed out. The next turn counts from
+        now, so that calls which are cancelled in each turn get on."""
+        self._turn += messages
+        if self._turn < MESSAGES_PER_TURN_MAX and monotonic() < self._turn_until_s:
+            return False
+        self._turn, self._turn_until_s = 0, monotonic() + TURN_S
+        return True
 
     async def _message(self) -> Message | None:
         """Returns the next message; None: none will come. Several tasks may wait here: after each wait, another one may
@@ -204,6 +209,8 @@ class Inbox:
                 if not self._drop_repeats:
                     delivery.note_handed_out()
                 yield delivery
+                if self._is_others_turn(0):  # By time alone: a batch has many messages.
+                    await asyncio.sleep(0)
 
     async def attach(self, *queues: Name, deadline_s: float | None = None) -> None:
         """Adds queues. Returns when they are attached at their homes, and at the other slices that answer promptly. At
@@ -231,7 +238,8 @@ class Inbox:
 
     def stop(self, *queues: Name) -> None:
         """Takes nothing more of these queues, without waiting. They stay attached: what was handed out can be acked.
-        What the inbox holds of them already is still handed out."""
+        What the inbox holds of them already is still handed out. To go on, `detach` them and `attach` them again: an
+        attach alone changes nothing."""
         self._routing.map.loop.check()
         names = [encode_name(queue, "queue") for queue in queues]
         handles = [self._handles[name] for name in names if name in self._handles]

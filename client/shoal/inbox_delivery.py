@@ -7,6 +7,7 @@ from collections.abc import Container, Sequence
 from shoal.core.returning import NackPlace
 from shoal.eras import Era
 from shoal.messages import Delivery
+from shoal.queue_names import QueueNames
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.common_pb2 import Chunk
 
@@ -18,9 +19,16 @@ class InboxDelivery(Delivery):
     __slots__ = ("_era", "nacks_taken")
 
     def __init__(
-        self, item: wire.Delivery, first: int, end: int, chunk: Chunk, handles: Sequence[int], era: Era
+        self,
+        item: wire.Delivery,
+        first: int,
+        end: int,
+        chunk: Chunk,
+        handles: Sequence[int],
+        era: Era,
+        names: QueueNames | None = None,
     ) -> None:
-        super().__init__(item, first, end, chunk, handles, era)
+        super().__init__(item, first, end, chunk, handles, era, names)
         self._era = era
         self.nacks_taken: NackPlace = era.stream, item.nacks_taken
 

@@ -15,7 +15,7 @@ from shoal.ack_sender import AckSender
 from shoal.attachments import Attachments
 from shoal.consumer import Consumer
 from shoal.core.ack_errors import AckErrors
-from shoal.core.acks import LIFE_OVER, AckConsumer, Acked, without_consumers
+from shoal.core.acks import LIFE_LEFT, LIFE_OVER, AckConsumer, Acked, without_consumers
 from shoal.core.delivered import chunk_of
 from shoal.core.frames import Frame
 from shoal.core.handled_ranges import HandledRange
@@ -23,6 +23,7 @@ from shoal.core.offset_ranges import Ranges
 from shoal.core.recent_bytes import RecentBytes
 from shoal.core.refusals import acks_came_late, acks_late, deadline_exceeded
 from shoal.core.repeat_rules import DropRepeats, HandOutRepeats, RepeatRule
+from shoal.core.repeats import Told
 from shoal.core.returning import NackPlace
 from shoal.dropped_queues import DroppedQueues
 from shoal.eras import Era
@@ -30,10 +31,11 @@ from shoal.gaps import GapNews
 from shoal.held_back import Came, HeldBack
 from shoal.inbox_delivery import InboxDelivery
 from shoal.late_asking import LateAsking
-from shoal.limits import QUEUES_TOLD_MAX
+from shoal.limits import LATE_ACKS_WAIT_S, QUEUES_TOLD_MAX
 from shoal.live_messages import LiveDelivery
 from shoal.messages import Delivery, PartLife
 from shoal.nack_sender import NackSender
+from shoal.queue_names import QueueNames
 from shoal.routing import Routing
 from shoal.stopped_handles import StoppedHandles
 from shoal_contract.errors import OutcomeUnknown, ShoalError, Unavailable, from_wire
@@ -110,7 +112,7 @@ class InboxSlice(Consumer):
         self._late: LateAsking | None = None
         if self.repeats is not None:
             self._late = LateAsking(self.repeats, self.attachments, self.session.send)
-            self.doubts = AckDoubts(slice_name, self.repeats, self.attachments, self.session.send)
+            self.doubts = AckDoubts(slice_name, self.repeats, self.attachments, self.nacks, self.session.send)
 
     def leave(self, handles: Sequence[int]) -> Sequence[asyncio.Future[wire.Answer]]:
         """Detaches handles that were stopped, without waiting. Returns the answers to come. Done again, it does
@@ -182,7 +184,15 @@ class InboxSlice(Consumer):
     def first_frames(self) -> Sequence[Frame]:
         """Begins an era, and returns the frames that attach all queues, and stop those that were stopped."""
         self._era = Era(self, self._era.number + 1, self.session.stream_number)
-        return [*self.attachments.begin_stream(), *self._stopped.first_frames(self._queues)]
+        frames = [*self.attachments.begin_stream(), *self._stopped.first_frames(self._queues)]
+        self._ask_soon()
+        return frames
+
+    def _ask_soon(self) -> None:
+        """Asks soon what became of acks of which that is not known."""
+        if self.doubts is not None and self._late is not None:
+            self.doubts.ask_soon()
+            self._late.ask_soon()
 
     def stream_ended(self) -> None:
         """Ends the era: what was unacked comes again on the next stream."""
@@ -194,6 +204,9 @@ class InboxSlice(Consumer):
         # Of a queue that left the inbox, nothing can be asked any more.
         self.rule.stream_ended(without_consumers(lost, left) if left else lost)
         self.attachments.end_stream()
+        if self.doubts is not None and self._late is not None:
+            self.doubts.asking.rest()
+            self._late.asking.rest()
 
     def refused(self, error: ShoalError) -> None:
         """Keeps the error, which the calls that wait and the next `anext` raise."""
@@ -237,6 +250,7 @@ class InboxSlice(Consumer):
         """Takes in that the slice is asked once more: what it delivered for the attach that it refused comes again."""
         self.held.forget(handles)
         self._stopped.attached_again(handles)
+        self._ask_soon()
 
     def _resets_seen(self) -> int:
         return self.attachments.resets_seen
@@ -263,17 +277,17 @@ class InboxSlice(Consumer):
         if not handles:
             return
         self.last_handle = handles[0]
+        names = QueueNames(handles, self._queues)
         if item.live:
             if not self.draining:
-                await self._on_delivery(LiveDelivery(item, 0, item.to, chunk, handles, self._era))
+                await self._on_delivery(LiveDelivery(item, 0, item.to, chunk, handles, self._era, names))
             return
         if self._dropped.handles:
             # A delivery to a part that ended is of another life.
             self._dropped.exist(self.session.slice_name, self.attachments.without_part(handles))
         if not self.attachments.complete:
             self.attachments.delivering(handles)
-        low: int = item.low
-        ranges, acked = self.rule.came(item.key, low, item.to, handles)
+        ranges, acked = self._came(item, handles)
         if acked:
             self._ack_again(item.key, acked)
         if self.draining or self._stopped:
@@ -284,7 +298,19 @@ class InboxSlice(Consumer):
                 if self.repeats is not None:
                     bodies = chunk.bodies[begin - item.first : end - item.first]
                     self.recent.add(same[0], item.key, begin, end, sum(map(len, bodies)))
-                await self._on_delivery(InboxDelivery(item, begin, end, chunk, same, era))
+                await self._on_delivery(InboxDelivery(item, begin, end, chunk, same, era, names))
+
+    def _came(self, item: wire.Delivery, handles: Sequence[int]) -> tuple[list[HandledRange], list[HandledRange]]:
+        """Records what came. Returns what is to be handed out, in order, and what is to be acked again."""
+        key, told = item.key, Told(self.attachments.epoch, item.redelivered)
+        if self.repeats is None or not self.repeats.copies.nack or self.doubts is None:
+            return self.rule.came(key, item.low, item.to, handles, told)
+        ranges, acked = list[HandledRange](), list[HandledRange]()
+        for low, high, same in self.doubts.without_copies(key, item.low, item.to, handles, item.nacks_taken):
+            new, again = self.rule.came(key, low, high, same, told)
+            ranges += new
+            acked += again
+        return ranges, acked
 
     def _taken(self, key: bytes, ranges: Sequence[HandledRange]) -> Iterator[HandledRange]:
         """Gives back what came while the inbox drains or closes, or for handles that were stopped before this stream.
@@ -335,8 +361,9 @@ class InboxSlice(Consumer):
     def ended(self) -> None:
         """Takes in that the inbox is closed."""
         self.closed = True
-        if self._late is not None:
-            self._late.close()
+        if self.doubts is not None and self._late is not None:
+            self.doubts.asking.close()
+            self._late.asking.close()
 
     # Acks.
 
@@ -360,6 +387,8 @@ class InboxSlice(Consumer):
         for low, high, same in self.rule.acked_of_before(key, first, end, handles, self.attachments.unconfirmed):
             if self._era.stream:
                 self.acks.add(key, low, high, same)
+        if self.doubts is not None:
+            self.doubts.ask_soon()
 
     def nack(self, era: Era, key: bytes, first: int, end: int, handles: Sequence[int], delay_ms: int) -> None:
         """Gives messages back, except those that were acked before, those of handles detached since, and those of a
@@ -442,16 +471,29 @@ class InboxSlice(Consumer):
         begun = self._ack_errors.begin()
         await self.nacks.flush()
         await self.acks.flush()
-        while self.doubts is not None and self._late is not None:
-            await self.doubts.settle()
-            late = await self._late.settle()
-            if late:
-                self._ack_errors.add(acks_came_late(self.session.slice_name, late))
-            if await self.acks.flush() and not self._late.waits:
-                break  # Else acks of messages that had come again were lost with another stream, or late once more.
+        if self.doubts is not None and self._late is not None:
+            await self._settle(self.doubts, self._late)
         error = self._ack_errors.end(begun)
         if error is not None:
             raise error
+
+    async def _settle(self, doubts: AckDoubts, late: LateAsking) -> None:
+        """Waits until no ack is in doubt or late any more; for late ones no longer than LATE_ACKS_WAIT_S in all, since
+        the program may go on acking late. Those that are left then are told."""
+        until: float | None = None
+        while True:
+            await doubts.settle()
+            until = until or asyncio.get_running_loop().time() + LATE_ACKS_WAIT_S
+            untold = await late.settle(until)
+            if untold:
+                self._ack_errors.add(acks_came_late(self.session.slice_name, untold))
+            if not await self.acks.flush():
+                continue  # Acks of messages that had come again were lost with another stream.
+            if not late.waits:
+                return
+            if asyncio.get_running_loop().time() >= until:
+                self._ack_errors.add(acks_came_late(self.session.slice_name, late.take_untold()))
+                return
 
     @property
     def lacking(self) -> int:
@@ -465,13 +507,13 @@ class InboxSlice(Consumer):
         return not self.acks and not self.nacks and (self.repeats is None or not self.repeats.in_doubt)
 
     def queue_of(self, consumer: int | bytes) -> bytes:
-        """Returns the queue of a handle; empty if it was detached."""
+        """Returns the queue of a handle; empty if it has left the inbox."""
         return self._queues.get(consumer, b"") if isinstance(consumer, int) else consumer
 
     def part_of(self, era: Era, handle: int) -> PartLife:
         """Returns the life that the queue of a handle had in the era, as far as the slice told."""
         life = self.attachments.life_of(handle) if self._of_life(era, (handle,)) else LIFE_OVER
-        return PartLife(self.session.slice_name, life)
+        return PartLife(self.session.slice_name, life if handle in self._queues else LIFE_LEFT)
 
     def _may_be_late(self, acks: Sequence[Acked]) -> bool:
         """Returns whether the slice is to tell which of these acks came too late."""

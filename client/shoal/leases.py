@@ -27,6 +27,7 @@ from shoal.messages import NO_PART, Delivery, Done, Message, PartLife
 from shoal.telling import check_callback
 from shoal.transport.base import Method, Request, Response
 from shoal.transport.methods import ACK, NACK, PULL
+from shoal.unreturned import Taken, Unreturned
 from shoal.waiting import remaining_s
 from shoal_contract.arguments import LEASE_MS, OFFSET, PULL_BYTES, PULL_MESSAGES, check_delay_ms, check_names
 from shoal_contract.errors import (
@@ -155,7 +156,9 @@ class Leases:
 
         Ack them with `Leases.ack`, or give them back with `Leases.nack`; their own `ack` and `nack` do not work. If a
         slice fails, the messages of the others are returned; if they have none, this raises Unavailable. Raises
-        NoSuchQueue, OutOfRange. A call that fails may have taken messages: they come again when their lease ends.
+        NoSuchQueue, OutOfRange. What a call took that ends otherwise, cancelled for example, is given back in the
+        background, and is no delivery; so is a message that you give back with its own `give_back`. What a lost answer
+        of a slice brought comes again when the lease ends.
         `on_gap`: as in `Broker.pull`; with it, slices are asked that have gaps alone.
         """
         check_callback("on_gap", on_gap)
@@ -167,24 +170,14 @@ class Leases:
         backlog = (await self.backlogs([name], deadline_s=deadline_s))[0]
         if not backlog.exists and not backlog.silent:
             raise no_such_queue(name)
-        found: list[Message] = []
-        size_bytes = 0
         others = [] if on_gap is None else [name for name in backlog.parts if name not in backlog.slices]
-        for slice_name in (*backlog.slices, *backlog.refused, *others):
-            left, left_bytes = messages - len(found), bytes_max - size_bytes
-            if left <= 0 or left_bytes <= 0:
-                break
-            pull = wire.Pull(
-                queue=name, messages_max=left, bytes_max=min(left_bytes, PULL_BYTES_MAX), lease_ms=lease_ms
-            )
-            try:
-                taken = await self._pull_from(slice_name, pull, on_gap, deadline)
-            except ShoalError:
-                if found:
-                    break  # The caller gets what was taken.
-                raise
-            found += taken
-            size_bytes += sum(len(message.body) for message in taken)
+        pull = wire.Pull(queue=name, messages_max=messages, bytes_max=bytes_max, lease_ms=lease_ms)
+        slices = (*backlog.slices, *backlog.refused, *others)
+        self._calls.check_open()
+        taken = Taken()
+        found = await self._connection.unreturned.pull(
+            taken, self._pull_from_all(slices, pull, taken, on_gap, deadline)
+        )
         if not found and backlog.silent:
             what = f"pull at slice {backlog.silent[0]}"
             raise Unavailable(f"{what}: it does not answer, and no other slice has messages now", subject=what)
@@ -260,10 +253,35 @@ class Leases:
             return acks
         return ()
 
+    async def _pull_from_all(
+        self, slices: Iterable[str], wanted: wire.Pull, taken: Taken, on_gap: OnGap | None, deadline: float
+    ) -> None:
+        """Asks the slices one after the other, until `taken` has what is wanted, or is not wanted any more."""
+        messages, bytes_ = wanted.messages_max, wanted.bytes_max
+        for slice_name in slices:
+            if taken.left or messages <= 0 or bytes_ <= 0:
+                return
+            pull = wire.Pull(
+                queue=wanted.queue,
+                messages_max=messages,
+                bytes_max=min(bytes_, PULL_BYTES_MAX),
+                lease_ms=wanted.lease_ms,
+            )
+            try:
+                found = await self._pull_from(slice_name, pull, on_gap, deadline)
+            except ShoalError:
+                if taken.found:
+                    return  # The caller gets what was taken.
+                raise
+            taken.found += found
+            messages -= len(found)
+            bytes_ -= sum(len(message.body) for message in found)
+
     async def _pull_from(
         self, slice_name: str, pull: wire.Pull, on_gap: OnGap | None, deadline: float
     ) -> list[Message]:
         while True:
+            asked_s = asyncio.get_running_loop().time()
             try:
                 answer = await self._calls.ask_slice(lambda: slice_name, PULL, wire.PullRequest(pull=pull), deadline)
             except NoSuchQueue:
@@ -272,10 +290,11 @@ class Leases:
                 tell_gap(on_gap, gap, (pull.queue,))
             if answer.deliveries or not answer.gaps:
                 break  # Else there may be messages behind more gaps.
+        leased = _Leased(self._connection.unreturned, asked_s + pull.lease_ms / 1000)
         found: list[Message] = []
         for item in answer.deliveries:
             first: int = item.low
-            delivery = Delivery(item, first, item.to, chunk_of(item), (pull.queue,), _LEASED)
+            delivery = Delivery(item, first, item.to, chunk_of(item), (pull.queue,), leased)
             found += delivery.messages()
         return found
 
@@ -294,7 +313,12 @@ def _ack(queue: bytes, done: object) -> wire.Ack:
 
 
 class _Leased:
-    """Refuses acks of leased messages: they are acked by name, as their own `ack` would need a session."""
+    """Refuses acks of messages that a slice leased: they are acked by name, as their own `ack` would need a session.
+    `until_s`: event loop time up to which their lease lasts in any case."""
+
+    def __init__(self, unreturned: Unreturned, until_s: float) -> None:
+        self._unreturned = unreturned
+        self._until_s = until_s
 
     def ack(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
         raise RuntimeError("leased messages are acked with Leases.ack")
@@ -303,7 +327,8 @@ class _Leased:
         raise RuntimeError("leased messages are nacked with Leases.nack")
 
     def give_back(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
-        raise RuntimeError("leased messages are nacked with Leases.nack")
+        for queue in consumers:
+            self._unreturned.give_back(self.queue_of(queue), delivery.key_bytes, first, end, self._until_s)
 
     def check_call(self) -> None:
         raise RuntimeError("leased messages are acked with Leases.ack")
@@ -314,6 +339,3 @@ class _Leased:
 
     def part_of(self, consumer: int | bytes) -> PartLife:
         return NO_PART
-
-
-_LEASED = _Leased()

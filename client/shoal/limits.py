@@ -186,6 +186,10 @@ DOUBTS_ASK_MAX_S: Final = 1.0
 """The first and the longest pause of a `flush` between questions which acks of a lost stream the slice lacks, in
 seconds. Meanwhile their messages come again, which a healthy slice gives at once, and are acked again."""
 
+DOUBTS_ASKED_MAX: Final = 500
+"""Ranges of acks of a lost stream that an inbox asks for at a time by itself, after the same first pause: a few ms. The
+longest pause is that of late acks: another consumer may have nacked a message with a long delay."""
+
 LATE_ACKS_WAIT_S: Final = 1.0
 """How long a `flush` waits for the messages of acks that came after the ack timeout to come here again, or to be acked
 by the consumer that has them, in seconds: then it says that these acks had no effect. Where the window has room, they
@@ -195,6 +199,10 @@ LATE_ACKS_ASK_FIRST_S: Final = 0.2
 LATE_ACKS_ASK_MAX_S: Final = 30.0
 """The first and the longest pause between questions what became of acks that came after the ack timeout, in seconds:
 another consumer may work on the message for as long as it takes."""
+
+LATE_ACKS_ASKED_MAX: Final = 500
+"""Ranges of late acks that are asked for at a time, and of which no flush has told besides: a few ms. While some are
+found to be acked, the next are asked for after the first pause."""
 
 WINDOW_LOOK_S: Final = 1.0
 """How often an inbox without new messages checks whether its window is full, in seconds."""
@@ -219,6 +227,10 @@ DRAIN_LOOK_S: Final = 0.05
 
 MESSAGES_PER_TURN_MAX: Final = 500
 """The number of messages handed out before other tasks get a turn: about 1 ms."""
+
+TURN_S: Final = 0.005
+"""How long an inbox may hand out messages before other tasks get a turn, in seconds: work of the program that does not
+await counts."""
 
 ATTACH_QUEUES_MAX: Final = 1_000
 """The number of queues in one Attach or Detach: what a slice takes in one."""
@@ -300,9 +312,9 @@ DESCRIBE_TOLD_S: Final = 60.0
 PULL_PATIENCE_S: Final = 1.0
 """How long a pull waits for one slice, in seconds, before it asks the next, or returns what the others gave."""
 
-PULL_LATE_BYTES_MAX: Final = 16 << 20
-"""The bytes of messages that pulls took too late for their callers, kept for the next pull of their queue. Above it no
-consumer gets the oldest until the connection ends."""
+PULL_AGAIN_MAX: Final = 3
+"""How often a pull asks a slice again after all that it brought was given back. Once is enough, as the question goes
+behind the nack; but a slice that has no room for a delayed nack brings the same again and again."""
 
 PULL_BYTES_MAX: Final = 2 << 20
 """The bytes of bodies in one answer to a pull: fits a frame beside keys and framing."""
@@ -312,6 +324,24 @@ LEASE_LOOK_S: Final = 4.0
 
 LEASE_REGROUP_S: Final = 1.0
 """How long acks wait for a slice to take them, in seconds, before they are grouped anew by the newest map."""
+
+LEASE_LEFT_S: Final = 1.0
+"""How long the answer to a pull under a lease is waited for after its caller has left, in seconds: what it brings is
+given back. Then the call is ended, and the slice gives back what it has not sent."""
+
+LEASE_LEFT_MAX: Final = 16
+"""The number of such answers that are waited for: up to PULL_BYTES_MAX each. Above it the calls are ended at once."""
+
+LEASE_BACK_S: Final = 4.0
+"""How long a slice may take to take messages back that no program was given, in seconds; a close waits as long. What it
+does not take back by then stays leased."""
+
+LEASE_BACK_RANGES_MAX: Final = 20_000
+"""The ranges of offsets that wait to be given back, or are under way: up to 1 KiB each, with key and queue. What is
+above it stays leased."""
+
+LEASE_BACK_NACKS_MAX: Final = 400
+"""The ranges in one nack: with names of the greatest length 210 KiB, and a slice takes 256."""
 
 LEASE_BACKLOGS_MAX: Final = 1_000
 """The number of queues whose backlogs are asked for together: what a slice takes in one Describe."""

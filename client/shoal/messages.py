@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import ClassVar, Final, NamedTuple, Protocol
 
 from shoal.limits import DELIVERY_OVERHEAD_BYTES, PROCESS_RETRY_S
+from shoal.queue_names import QueueNames
 from shoal_contract.arguments import AGO_S, LAST_MESSAGES, OFFSET, RETRY_AFTER_S, START_VALUE, check_delay_ms
 from shoal_contract.errors import ShoalError
 from shoal_contract.names import Name, text
@@ -133,7 +134,8 @@ class Receipt(NamedTuple):
 
 
 class PartLife(NamedTuple):
-    """Names a slice, and the life of a queue's part there; 0: not known, LIFE_OVER: one that ended."""
+    """Names a slice, and the life of a queue's part there; 0: not known, LIFE_OVER: one that ended, LIFE_LEFT: that of
+    a queue that has left the inbox."""
 
     slice_name: str
     life: int
@@ -156,7 +158,7 @@ class Acker(Protocol):
         they are given again at once, and this was no delivery."""
 
     def queue_of(self, consumer: int | bytes) -> bytes:
-        """Returns the queue that a consumer stands for."""
+        """Returns the queue that a consumer stands for; empty if it has left the inbox."""
 
     def part_of(self, consumer: int | bytes) -> PartLife:
         """Returns of which life of a consumer's queue its messages are."""
@@ -215,6 +217,7 @@ class Delivery:
         "_chunk",
         "_chunk_first",
         "_consumers",
+        "_names",
         "end",
         "expires_ms",
         "first",
@@ -224,8 +227,16 @@ class Delivery:
     )
 
     def __init__(
-        self, item: wire.Delivery, first: int, end: int, chunk: Chunk, consumers: Sequence[int | bytes], acker: Acker
+        self,
+        item: wire.Delivery,
+        first: int,
+        end: int,
+        chunk: Chunk,
+        consumers: Sequence[int | bytes],
+        acker: Acker,
+        names: QueueNames | None = None,
     ) -> None:
+        """`names`: the queues of its handles."""
         self.key_bytes = item.key
         self.first = first
         self.end = end
@@ -236,6 +247,7 @@ class Delivery:
         self._chunk_first = item.first
         self._consumers = consumers
         self._acker = acker
+        self._names = names
 
     @property
     def key(self) -> str:
@@ -255,12 +267,12 @@ class Delivery:
     @property
     def queues_bytes(self) -> list[bytes]:
         """Returns `queues` as bytes, for names that are not UTF-8."""
-        return [self._acker.queue_of(consumer) for consumer in self._consumers]
+        return [self.queue_of(consumer) for consumer in self._consumers]
 
     @property
     def parts(self) -> list[tuple[bytes, PartLife]]:
         """Returns the queues that get these messages, each with the life of which they are."""
-        return [(self._acker.queue_of(consumer), self._acker.part_of(consumer)) for consumer in self._consumers]
+        return [(self.queue_of(consumer), self._acker.part_of(consumer)) for consumer in self._consumers]
 
     def part_of(self, consumer: int | bytes) -> PartLife:
         """Returns the life of the queue of one of this delivery's consumers, for `Message`."""
@@ -285,7 +297,9 @@ class Delivery:
 
     def queue_of(self, consumer: int | bytes) -> bytes:
         """Returns the queue of one of this delivery's consumers, for `Message`."""
-        return self._acker.queue_of(consumer)
+        if self._names is None or not isinstance(consumer, int):
+            return self._acker.queue_of(consumer)
+        return self._acker.queue_of(consumer) or self._names.of(consumer)
 
     def ack_one(self, consumer: int | bytes, offset: int) -> None:
         """Acks the message at `offset` for one of this delivery's consumers, for `Message`."""
@@ -340,9 +354,9 @@ class Delivery:
 
     @property
     def size_bytes(self) -> int:
-        """Returns about its size in memory: its share of the chunk, and 8 bytes a queue."""
+        """Returns about its size in memory: its share of the chunk, and 16 bytes a queue."""
         share = self._chunk.ByteSize() * len(self) // len(self._chunk.bodies)
-        return share + 8 * len(self._consumers) + DELIVERY_OVERHEAD_BYTES
+        return share + 16 * len(self._consumers) + DELIVERY_OVERHEAD_BYTES
 
     async def ack(self) -> None:
         """Acks all messages for all queues of the delivery. `flush()` waits until the slice has the ack.
@@ -388,7 +402,8 @@ class Message:
 
     def give_back(self) -> None:
         """Gives back a message that was only looked at, as `shoal tail` does: its delivery does not count. Do so only
-        after `Inbox.stop` of its queue: else it comes again here at once."""
+        after `Inbox.stop` of its queue: else it comes again here at once. One of `Leases.pull` is given back in the
+        background, if its lease lasts so long."""
         self._delivery.give_back_one(self._consumer, self.offset)
 
     def note_handed_out(self) -> None:
@@ -401,7 +416,7 @@ class Message:
 
     @property
     def queue(self) -> str:
-        """Returns the queue that the message is for."""
+        """Returns the queue that the message is for, also when that has left the inbox."""
         return text(self.queue_bytes)
 
     @property
@@ -462,7 +477,8 @@ class Message:
 
     async def nack(self, delay_s: float = 0) -> None:
         """Gives the message back: it is delivered again, here or to another consumer, no earlier than after `delay_s`
-        seconds (up to a day). A message that was acked stays acked.
+        seconds (up to a day). A message that was acked stays acked. Until the delay is over it counts in the 4,096
+        messages of one key that a queue may have unacked.
 
         The delay is kept in the leader's memory: with a new leader, or if this connection is lost before the slice has
         the nack, the message comes at once. Raises OutOfRange, TypeError; Unavailable as `ack` does.
@@ -509,6 +525,11 @@ class BindingDescription:
     end: int
     messages: int
     """The backlog of the binding."""
+    unacked: int = 0
+    """So many of these messages inboxes and pulls have and did not ack, or gave back with a delay that is not over."""
+    full: bool = False
+    """True if as much of this key is unacked as may be: nobody who consumes the queue gets more of it until some is
+    acked or comes back, or the delay of its nack is over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -546,6 +567,9 @@ class QueueDescription:
     """The number of attached sessions, on the slice that has most."""
     consumed: bool
     """True if on some slice a session has it attached, or has messages of it that it pulled and did not ack."""
+    unacked: int = 0
+    """So many of the queue's messages inboxes and pulls have and did not ack, or gave back with a delay that is not
+    over: the sum of its bindings'."""
     bindings: tuple[BindingDescription, ...] = ()
     """The queue's bindings, only if asked for."""
     farewell: FarewellDescription | None = None

@@ -7,12 +7,13 @@ which messages may be nacked (inbox_slice.py, core/repeats.py).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from shoal.core.acks import AckConsumer, Acked, AckGather, framed, to_wire
 from shoal.core.frames import Frame, NacksFrame
 from shoal.core.numbered_nacks import NumberedNacks
+from shoal.core.pending_acks import PendingAcks
 from shoal.limits import ACK_AGAIN_S, ATTACH_QUEUES_MAX
 from shoal.slice_session import SliceSession
 from shoal_contract.errors import ResourceExhausted, ShoalError
@@ -36,8 +37,14 @@ class NackSender:
         self._numbered = NumberedNacks()
         self._gathers: dict[int | None, AckGather] = {}
         """What is to be sent, by its delay in milliseconds; None: no program was given it."""
-        self._unanswered: set[int] = set()
-        """Numbers of the frames that were sent on this stream and not answered, or will be sent again."""
+        self._unanswered: dict[int, list[Acked]] = {}
+        """Frames that were sent on this stream and not answered, or will be sent again, by a number of their own."""
+        self.pending_nacks = PendingAcks(self._pending)
+        """Finds those of the nacks without a number that are not answered."""
+        self.pending_unseen = PendingAcks(self._pending_unseen)
+        """Finds those of them whose messages no program was given."""
+        self._unseen: set[int] = set()
+        """The numbers of their frames."""
         self._frames_sent = 0
         self._settled = asyncio.Event()
 
@@ -49,6 +56,9 @@ class NackSender:
         if gather is None:
             gather = self._gathers[delay_ms] = AckGather()
         gather.add(key, first, end, consumers)
+        self.pending_nacks.add(key, first, end, consumers)
+        if delay_ms is None:
+            self.pending_unseen.add(key, first, end, consumers)
 
     def add_numbered(self, key: bytes, first: int, end: int, handle: int) -> int:
         """Takes a nack as `add` does, without a delay. Returns its number, which deliveries tell that were put on their
@@ -97,8 +107,23 @@ class NackSender:
             self._settled.clear()
             await self._settled.wait()
 
+    def _pending(self) -> Iterator[Acked]:
+        for blocks in self._unanswered.values():
+            yield from blocks
+        for gather in self._gathers.values():
+            yield from gather.blocks()
+
+    def _pending_unseen(self) -> Iterator[Acked]:
+        for frame in self._unseen:
+            yield from self._unanswered[frame]
+        if None in self._gathers:
+            yield from self._gathers[None].blocks()
+
     def stream_ended(self) -> None:
         """Forgets what a lost stream left unanswered: all that was out on it comes again."""
+        self.pending_nacks.clear()
+        self.pending_unseen.clear()
+        self._unseen.clear()
         self._gathers.clear()
         self._numbered.clear()
         self._unanswered.clear()
@@ -109,7 +134,9 @@ class NackSender:
     ) -> NacksFrame:
         self._frames_sent += 1
         sent, seen = self._frames_sent, self._resets_seen()
-        self._unanswered.add(sent)
+        self._unanswered[sent] = [] if number else blocks
+        if delay_ms is None and blocks and not number:
+            self._unseen.add(sent)
 
         def frame() -> NacksFrame:
             done = partial(self._answered, sent, again)
@@ -127,7 +154,11 @@ class NackSender:
         if isinstance(error, ResourceExhausted):
             asyncio.get_running_loop().call_later(ACK_AGAIN_S, send_again)
             return
-        self._unanswered.discard(sent)
+        blocks = self._unanswered.pop(sent)
+        self.pending_nacks.answered(blocks)
+        if sent in self._unseen:
+            self._unseen.remove(sent)
+            self.pending_unseen.answered(blocks)
         self._settled.set()
         if error is not None:
             self._on_error(error)

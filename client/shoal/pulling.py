@@ -3,16 +3,20 @@
 Slices are asked one after the other, so that no more is taken than was asked for. Each pull begins with a slice that is
 chosen by chance. By turns, queues that are pulled one after the other could begin with the same slice each time; what
 the others have would wait for as long as that one has enough. Slices that answer come before those that are away; a
-slice that is silent for PULL_PATIENCE_S is skipped. A pull may take messages that it cannot return: it was cancelled,
-or the answer came too late. The slice gives these to no other consumer now, so the next pull of the queue on this
-connection begins with them.
+slice that is silent for PULL_PATIENCE_S is skipped.
+
+A pull may take messages that it cannot return: it was cancelled, or the answer came too late. They are given back at
+once, and this was no delivery. A nack means all that its slice has given to this connection, and that may be more than
+one answer brought: a lease was over, and a later pull got the same. So what comes while a nack of it is unanswered, or
+of a lower offset of its key, is given back, too, and asked for again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from random import random
 from typing import NamedTuple
@@ -25,8 +29,7 @@ from shoal.core.frames import PullFrame
 from shoal.core.refusals import no_such_queue
 from shoal.gaps import OnGap, tell_gap
 from shoal.homes import Homes
-from shoal.late_messages import LateMessages, Taken
-from shoal.limits import PULL_BYTES_MAX, PULL_PATIENCE_S
+from shoal.limits import PULL_AGAIN_MAX, PULL_BYTES_MAX, PULL_PATIENCE_S
 from shoal.messages import Delivery, Message, PartLife
 from shoal.nack_sender import NackSender
 from shoal.own_loop import OwnLoop
@@ -70,10 +73,31 @@ class PullAcker:
         else:
             self._came_to_nothing(end - first)
 
-    def nack(self, stream: int, key: bytes, first: int, end: int, part: PulledLife, delay_ms: int | None) -> None:
-        """Gives back what was not acked before; None: as if it had not been pulled. Raises Unavailable once the
-        connection is closed."""
+    def nack(self, stream: int, key: bytes, first: int, end: int, part: PulledLife, delay_ms: int) -> None:
+        """Gives back what was not acked before. Raises Unavailable once the connection is closed."""
         self._check_open()
+        self._nack(stream, key, first, end, part, delay_ms)
+
+    def give_back(self, stream: int, key: bytes, first: int, end: int, part: PulledLife) -> None:
+        """Gives back what no program was given, as if it had not been pulled. Does nothing once the connection is
+        closed: the slice gives it again."""
+        if not self.closed:
+            self._loop.check()
+            self._nack(stream, key, first, end, part, None)
+
+    def goes_back(self, key: bytes, first: int, end: int, part: PulledLife) -> bool:
+        """Returns whether an unanswered nack names some of first <= offset < end of a key, or offsets below, which no
+        program was given."""
+        lowest = self._nacks.pending_unseen.lowest(key, part)
+        if lowest is not None and lowest < end:
+            return True
+        return bool(self._nacks.pending_nacks.within(key, part, first, end))
+
+    def send_nacks(self) -> None:
+        """Sends the nacks given so far, so that frames sent from now on come after them."""
+        self._nacks.send()
+
+    def _nack(self, stream: int, key: bytes, first: int, end: int, part: PulledLife, delay_ms: int | None) -> None:
         if self.holds(stream):
             self._acks.send()  # An ack, perhaps of when it was pulled before, takes effect first, if it has one.
             self._nacks.add(key, first, end, (part,), delay_ms)
@@ -139,9 +163,8 @@ class PullStream:
         self._acker.nack(self._stream, delivery.key_bytes, first, end, self._part, delay_ms)
 
     def give_back(self, delivery: Delivery, first: int, end: int, consumers: Sequence[int | bytes]) -> None:
-        """Gives back what was not acked before, as if it had not been pulled. Raises Unavailable once the connection is
-        closed."""
-        self._acker.nack(self._stream, delivery.key_bytes, first, end, self._part, None)
+        """Gives back what no program was given, as if it had not been pulled."""
+        self._acker.give_back(self._stream, delivery.key_bytes, first, end, self._part)
 
     def check_call(self) -> None:
         """Raises BadCall from another event loop."""
@@ -167,28 +190,29 @@ class Wanted(NamedTuple):
     deadline: float
     on_gap: OnGap | None = None
 
-    @property
-    def kept(self) -> bool:
-        """Returns whether the messages it takes stay with this connection: no lease ends that."""
-        return not self.peek and not self.lease_ms
+
+class Brought(NamedTuple):
+    """Keeps what an answer brought. `only_gaps`, `gave_back`: it brought only gaps, or what was given back. Then there
+    may be more."""
+
+    deliveries: list[Delivery]
+    only_gaps: bool = False
+    gave_back: bool = False
 
 
 class Pulling:
-    """Pulls and peeks for one connection, and keeps what pulls took too late."""
+    """Pulls and peeks for one connection, and gives back what pulls took too late."""
 
     def __init__(self, routing: Routing, homes: Homes) -> None:
         self._routing = routing
         self._homes = homes
         self._ackers: dict[str, PullAcker] = {}
         """Slice -> its acker."""
-        self._late = LateMessages(routing.telling)
 
     async def pull(self, wanted: Wanted) -> list[Message]:
         """Returns messages. Raises NoSuchQueue; if no slice gave any, the error of one that failed (DeadlineExceeded in
         the end)."""
         asking = _Asking(wanted, self._homes.home_of(wanted.queue))
-        if wanted.kept:
-            asking.found = self._late.take(wanted.queue, wanted.messages)
         try:
             for name in self._order():
                 if self._routing.closed and asking.failure is not None:
@@ -196,20 +220,21 @@ class Pulling:
                 if asking.enough or (asking.found and self._routing.session(name).away):
                     break
                 await self._ask_once(name, asking)
-                while name in asking.gaps_only:
+                while name in asking.ask_again and not asking.enough:
                     await self._ask_once(name, asking)
             while asking.answers and not asking.found:
-                await asking.wait([one.answer for one in asking.answers.values()], None)
+                await asking.wait(list(asking.answers.values()), None)
                 self._collect(asking)
             if not asking.found and asking.failure is not None:
                 raise asking.failure
         except BaseException:
-            self._too_late(wanted, asking.found)
+            _give_back(wanted, asking.found)
             raise
         finally:
-            for one in asking.answers.values():
-                self._abandon(one, wanted)
-        return [taken.message for taken in asking.found]
+            for answer in asking.answers.values():
+                _abandon(wanted, answer)
+        _give_back(wanted, asking.found[wanted.messages :])
+        return asking.found[: wanted.messages]
 
     async def flush(self) -> None:
         """Waits until the slices have every ack of what was pulled."""
@@ -227,14 +252,13 @@ class Pulling:
         return sorted(turned, key=lambda name: bool(self._routing.session(name).away))
 
     async def _ask_once(self, slice_name: str, asking: _Asking) -> None:
-        asking.gaps_only.discard(slice_name)
-        asked = asking.answers[slice_name] = await self._ask(slice_name, asking)
-        await asking.wait([asked.answer], PULL_PATIENCE_S)
+        asking.ask_again.discard(slice_name)
+        answer = asking.answers[slice_name] = await self._ask(slice_name, asking)
+        await asking.wait([answer], PULL_PATIENCE_S)
         self._collect(asking)
 
-    async def _ask(self, slice_name: str, asking: _Asking) -> _Asked:
+    async def _ask(self, slice_name: str, asking: _Asking) -> asyncio.Future[Brought]:
         wanted = asking.wanted
-        session = self._routing.session(slice_name)
         pull = wire.Pull(
             queue=wanted.queue,
             messages_max=wanted.messages - len(asking.found),
@@ -242,86 +266,85 @@ class Pulling:
             lease_ms=wanted.lease_ms,
             peek=wanted.peek,
         )
-
         if wanted.peek:
-            return _Asked(session, asyncio.ensure_future(self._peek(slice_name, pull, wanted.deadline)))
+            return asyncio.ensure_future(self._peek(slice_name, pull, wanted))
+        acker, session = self._acker(slice_name), self._routing.session(slice_name)
+        answered: asyncio.Future[Brought] = asyncio.get_running_loop().create_future()
 
         def on_answer(answer: wire.Answer) -> None:
-            if asked.answer.done():
-                self._too_late(wanted, self._taken(session, session.stream_number, wanted, answer))
+            stream = session.stream_number
+            if answered.done():
+                _give_back(wanted, _deliveries(answer.pulled, wanted, acker, stream))
             else:
-                asked.answered(answer)
+                answered.set_result(_brought(answer.pulled, wanted, acker, stream))
 
-        asked = _Asked(session, asyncio.get_running_loop().create_future())
-        await session.asked(PullFrame(pull, wanted.deadline, asked.answer, on_answer))
-        return asked
+        acker.send_nacks()  # What they give back is there for this pull.
+        await session.asked(PullFrame(pull, wanted.deadline, answered, on_answer))
+        return answered
 
-    async def _peek(self, slice_name: str, pull: wire.Pull, deadline: float) -> wire.Answer:
-        found = await self._routing.looks.peek(slice_name, pull, deadline)
-        return wire.Answer(pulled=wire.Deliveries(deliveries=found.deliveries))
+    async def _peek(self, slice_name: str, pull: wire.Pull, wanted: Wanted) -> Brought:
+        found = await self._routing.looks.peek(slice_name, pull, wanted.deadline)
+        pulled = wire.Deliveries(deliveries=found.deliveries)
+        return Brought(_deliveries(pulled, wanted, self._acker(slice_name), 0))
 
     def _collect(self, asking: _Asking) -> None:
         """Takes the messages that came. Keeps a slice's error for the end: others may have messages."""
-        for name, asked in list(asking.answers.items()):
-            if not asked.answer.done():
+        for name, answer in list(asking.answers.items()):
+            if not answer.done():
                 continue
             del asking.answers[name]
             try:
-                answer = asked.answer.result()
-                taken = self._taken(asked.session, asked.stream, asking.wanted, answer)
-                if not taken and answer.pulled.gaps:
-                    asking.gaps_only.add(name)
-                asking.found += taken
+                brought = answer.result()
+                asking.gave_back[name] += brought.gave_back
+                if brought.only_gaps or (brought.gave_back and asking.gave_back[name] <= PULL_AGAIN_MAX):
+                    asking.ask_again.add(name)
+                asking.found += [message for delivery in brought.deliveries for message in delivery.messages()]
             except NoSuchQueue:
                 if name == asking.home and not asking.found:
                     raise no_such_queue(asking.wanted.queue) from None
             except ShoalError as error:
                 asking.failure = error
 
-    def _abandon(self, asked: _Asked, wanted: Wanted) -> None:
-        """Gives up a pull that nothing waits for any more. Messages that it takes all the same are kept."""
-        answer = asked.answer
-        if answer.cancel() or answer.cancelled():
-            return  # It was not sent, or what it takes is kept when the answer comes.
-        with suppress(ShoalError):  # The pull has its outcome, and does not need this answer.
-            self._too_late(wanted, self._taken(asked.session, asked.stream, wanted, answer.result()))
-
-    def _too_late(self, wanted: Wanted, taken: Sequence[Taken]) -> None:
-        if wanted.kept:
-            self._late.keep(wanted.queue, taken)
-
-    def _taken(self, session: SliceSession, stream: int, wanted: Wanted, answer: wire.Answer) -> list[Taken]:
-        acker = self._ackers.get(session.slice_name)
+    def _acker(self, slice_name: str) -> PullAcker:
+        acker = self._ackers.get(slice_name)
         if acker is None:
-            acker = self._ackers[session.slice_name] = PullAcker(
-                session, self._routing.telling.error, self._routing.map.loop
-            )
-        of_pull = PullStream(acker, stream, PulledLife(wanted.queue, answer.pulled.life))
-        for gap in answer.pulled.gaps:
-            tell_gap(wanted.on_gap, gap, (wanted.queue,))
-        found: list[Taken] = []
-        for item in answer.pulled.deliveries:
-            first: int = item.low
-            delivery = Delivery(item, first, item.to, chunk_of(item), (wanted.queue,), of_pull)
-            found += [Taken(message, session, stream) for message in delivery.messages()]
-        return found
+            session, on_error = self._routing.session(slice_name), self._routing.telling.error
+            acker = self._ackers[slice_name] = PullAcker(session, on_error, self._routing.map.loop)
+        return acker
 
 
-class _Asked:
-    """Keeps a question to a slice, with the session that carries it. `stream`: the number of the stream that brought
-    the answer."""
+def _deliveries(pulled: wire.Deliveries, wanted: Wanted, acker: PullAcker, stream: int) -> list[Delivery]:
+    """Returns what an answer brought on a stream, and tells its gaps."""
+    for gap in pulled.gaps:
+        tell_gap(wanted.on_gap, gap, (wanted.queue,))
+    of_pull = PullStream(acker, stream, PulledLife(wanted.queue, pulled.life))
+    return [Delivery(item, item.low, item.to, chunk_of(item), (wanted.queue,), of_pull) for item in pulled.deliveries]
 
-    __slots__ = ("answer", "session", "stream")
 
-    def __init__(self, session: SliceSession, answer: asyncio.Future[wire.Answer]) -> None:
-        self.session = session
-        self.answer = answer
-        self.stream = 0
+def _brought(pulled: wire.Deliveries, wanted: Wanted, acker: PullAcker, stream: int) -> Brought:
+    """Does the same with an answer that came in time, and gives back what an unanswered nack names, or is behind that,
+    of the same key: it comes again in order, also where another answer brought what comes first."""
+    found: list[Delivery] = []
+    part = PulledLife(wanted.queue, pulled.life)
+    for delivery in _deliveries(pulled, wanted, acker, stream):
+        if acker.goes_back(delivery.key_bytes, delivery.first, delivery.end, part):
+            delivery.give_back()
+        else:
+            found.append(delivery)
+    return Brought(found, not found and bool(pulled.gaps), not found and bool(pulled.deliveries))
 
-    def answered(self, answer: wire.Answer) -> None:
-        """Takes the answer. It must be called while the stream that brought it is read."""
-        self.stream = self.session.stream_number
-        self.answer.set_result(answer)
+
+def _abandon(wanted: Wanted, answer: asyncio.Future[Brought]) -> None:
+    """Gives up a question that nothing waits for any more. Messages that it takes all the same are given back."""
+    if answer.cancel() or answer.cancelled():
+        return  # It was not sent, or what it takes is given back when the answer comes.
+    with suppress(ShoalError):  # The pull has its outcome, and does not need this answer.
+        _give_back(wanted, answer.result().deliveries)
+
+
+def _give_back(wanted: Wanted, found: Iterable[Message | Delivery]) -> None:
+    for one in () if wanted.peek else found:
+        one.give_back()
 
 
 class _Asking:
@@ -330,18 +353,20 @@ class _Asking:
     def __init__(self, wanted: Wanted, home: str) -> None:
         self.wanted = wanted
         self.home = home
-        self.found: list[Taken] = []
-        self.answers: dict[str, _Asked] = {}
+        self.found: list[Message] = []
+        self.answers: dict[str, asyncio.Future[Brought]] = {}
         """Slice -> its answer, which has not been looked at."""
-        self.gaps_only: set[str] = set()
-        """Slices whose last answer told gaps, and had no messages: there may be some behind more gaps."""
+        self.ask_again: set[str] = set()
+        """Slices whose last answer brought no message, though there may be some (`Brought`)."""
+        self.gave_back = Counter[str]()
+        """How often all that a slice brought was given back."""
         self.failure: ShoalError | None = None
 
     @property
     def enough(self) -> bool:
         return len(self.found) >= self.wanted.messages
 
-    async def wait(self, answers: Sequence[asyncio.Future[wire.Answer]], patience_s: float | None) -> None:
+    async def wait(self, answers: Sequence[asyncio.Future[Brought]], patience_s: float | None) -> None:
         """Waits until one of them came, or `patience_s` is over (None: no bound). At the deadline each fails by
         itself (deadlines.py)."""
         left_s = self.wanted.deadline - asyncio.get_running_loop().time()

@@ -97,6 +97,16 @@ class SliceCalls:
                 if self.closed:
                     raise connection_cut() from None
 
+    async def ask_once(
+        self, slice_name: str, method: Method[Request, Response], request: Request, deadline: float
+    ) -> Response:
+        """Asks the slice's leader once: for what must not be done a second time. Raises OutOfRange for a slice that the
+        map does not have."""
+        self.check_open()
+        self._check_known(slice_name)
+        attempt = self._attempt(slice_name, method, request, deadline, "")
+        return await self._answering_of(slice_name, "").attempt(attempt)
+
     async def ask_redirector(self, method: Method[Request, Response], request: Request, deadline: float) -> Response:
         """Asks one redirector after the other, and returns the first answer. Raises the error of the last one."""
         self.check_open()

@@ -301,8 +301,6 @@ class SliceSession:
 
     def _begin(self) -> Sequence[Frame]:
         frames = self._consumer.first_frames()
-        if self.away and not frames and not self._ledger:
-            frames = [ProbeFrame()]  # Nothing else would bring the answer that says that the slice is back.
         for frame in frames:
             self._watch(frame)
         return frames
@@ -311,7 +309,10 @@ class SliceSession:
         try:
             while True:
                 frame = self._ledger.take()
-                if frame is None:
+                told = self.away or self._silence_told
+                if frame is None and told and not (self._ledger or self._closed):
+                    self.send(ProbeFrame())  # Nothing else would bring the answer that says that the slice is back.
+                elif frame is None:
                     await self._wait_for_work()
                 elif (request := self._numbered(frame)) is not None:
                     await stream.write(request)

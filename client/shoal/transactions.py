@@ -20,11 +20,12 @@ from typing import Any, overload
 
 from shoal.binding_calls import BindingCalls
 from shoal.core import publishing
+from shoal.core.acks import LIFE_LEFT
 from shoal.core.backoff import Backoff
 from shoal.core.known_queues import KnownQueues, Life
 from shoal.core.offset_ranges import with_range
 from shoal.core.publish_requests import publish_terms
-from shoal.core.refusals import no_such_queue
+from shoal.core.refusals import left_inbox, no_such_queue
 from shoal.core.requests import BindRequest, ConfigureRequest, DeclareRequest, QueueRequest, Request, UnbindRequest
 from shoal.core.transaction_frame import TransactionFrame
 from shoal.homes import Homes
@@ -181,11 +182,17 @@ class Transaction:
     def ack(self, *messages: Message | Delivery) -> None:
         """Acks messages or deliveries of this slice. Raises CrossSlice; the end of the block raises Conflict if one of
         them is acked already, by any consumer: of all that got a message, one transaction with its ack is done. So it
-        does if the queue was dropped, and declared anew, since the message was given."""
+        does if the queue was dropped, and declared anew, since the message was given. Raises Conflict if the queue has
+        left the inbox since: others may have the message."""
         check_acked(messages)
-        for one in messages:
+        named = [(one, one.parts) for one in messages]
+        for _, parts in named:
+            for queue, part in parts:
+                if part.life == LIFE_LEFT:
+                    raise left_inbox(queue)
+        for one, parts in named:
             first, end = (one.offset, one.offset + 1) if isinstance(one, Message) else (one.first, one.end)
-            for queue, part in one.parts:
+            for queue, part in parts:
                 self._add_acks(queue, part, one.key_bytes, first, end)
         self._acked += messages
 

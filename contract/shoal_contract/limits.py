@@ -73,8 +73,9 @@ slice memory until it is acked."""
 
 KEY_UNACKED_MAX: Final = 4096
 """The number of messages of one key that a queue may have unacked, over all that consume it or pull from it, whatever
-their windows. Stretches of messages that were acked above unacked ones count as well: the slice keeps each until what
-lies below is acked, and in whatever order acks come there are no more than this."""
+their windows. Those that were nacked with a delay that is not over count, and stretches of messages that were acked
+above unacked ones as well: the slice keeps each until what lies below is acked, and in whatever order acks come there
+are no more than this."""
 
 WINDOW_BYTES_DEFAULT: Final = 1 << 20
 WINDOW_BYTES_MAX: Final = 64 << 20

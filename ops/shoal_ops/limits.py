@@ -65,6 +65,9 @@ TOP_DEADLINE_S: Final = 3.0
 MESSAGES_PRINTED_MAX: Final = 10_000
 """Messages of one `shoal pull` or `peek`: they are held in memory, and print in seconds."""
 
+FULL_KEYS_NAMED_MAX: Final = 10
+"""Keys that a remark of `shoal describe` names of which as much is unacked as may be."""
+
 TAIL_QUEUES_MAX: Final = 1_000
 """Queues followed by one `shoal tail`."""
 

@@ -31,7 +31,7 @@ def part(queues: dict[int, bytes], unconfirmed: set[int]) -> tuple[Any, list[tup
         found.append(("gap", item._gap.first) if isinstance(item, GapNews) else ("message", item.first))
 
     attachments: Any = SimpleNamespace(
-        unconfirmed=unconfirmed, complete=True, presume_ended=unconfirmed.difference_update
+        epoch=0, unconfirmed=unconfirmed, complete=True, presume_ended=unconfirmed.difference_update
     )
     made: Any = object.__new__(InboxSlice)
     made.__dict__.update(

@@ -103,7 +103,7 @@ async def test_a_pull_that_finds_nothing_names_the_slice_that_is_down(
         await fake_broker.pull(cluster.queue_with_home("s01", "no-such"), 9)
 
 
-async def test_what_a_pull_took_too_late_the_next_one_returns(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
+async def test_what_a_pull_took_too_late_the_next_one_gets(cluster: FakeCluster, fake_broker: shoal.Broker) -> None:
     queue, key, _ = await on_two(fake_broker, cluster)
     slice_ = cluster.slices["s01"]
     await fake_broker.publish_many(key, [b"1", b"2", b"3"])
@@ -114,7 +114,7 @@ async def test_what_a_pull_took_too_late_the_next_one_returns(cluster: FakeClust
     await until(lambda: sum(frame.HasField("pull") for frame in slice_.frames) == 2)
     cancelled.cancel()
     slice_.answering.set()
-    await fake_broker.describe_key(key)
+    await fake_broker.bind(queue, key)  # Answered after the pulls.
     messages = await fake_broker.pull(queue, 9)
     assert sorted(message.body for message in messages) == [b"1", b"2", b"3"]
     await fake_broker.ack(*messages)
@@ -126,7 +126,7 @@ async def test_what_a_pull_took_too_late_the_next_one_returns(cluster: FakeClust
 async def test_a_pull_that_ends_in_the_turn_of_its_answer_loses_nothing(
     turns: int, cluster: FakeCluster, fake_broker: shoal.Broker
 ) -> None:
-    """What it took was neither returned nor kept for the next pull."""
+    """What it took was neither returned nor given back."""
     queue, key, _ = await on_two(fake_broker, cluster)
     slice_ = cluster.slices["s01"]
     await fake_broker.publish(key, b"1")
@@ -138,7 +138,7 @@ async def test_a_pull_that_ends_in_the_turn_of_its_answer_loses_nothing(
         await asyncio.sleep(0)
     pull.cancel()
     await asyncio.wait([pull])
-    await fake_broker.describe_key(key)  # Answered after the pull.
+    await fake_broker.bind(queue, key)  # Answered after the pull.
     messages = await fake_broker.pull(queue, 1) if pull.cancelled() else pull.result()
     await fake_broker.ack(*messages)
     await fake_broker.flush()
@@ -165,8 +165,7 @@ async def test_acks_of_what_two_slices_gave_in_one_turn_count(
         for _ in range(turns):
             await asyncio.sleep(0)
     messages = await pull
-    for asked in (key, other):
-        await fake_broker.describe_key(asked)  # Answered after the pull.
+    await fake_broker.bind(queue, (key, other))  # Answered after the pull.
     messages += await fake_broker.pull(queue, 9)
     await fake_broker.ack(*messages)
     await fake_broker.flush()
@@ -219,12 +218,14 @@ async def test_late_messages_of_a_lost_stream_are_left_to_their_slice(
     slice_.answering.clear()
     with pytest.raises(shoal.DeadlineExceeded):
         await fake_broker.pull(queue, 1, deadline_s=0.2)
+    slice_.ignored = {"nacks"}
     slice_.answering.set()
-    await fake_broker.describe_key(key)
+    await fake_broker.bind(queue, key)
     session = fake_broker._routing.session("s01")
     number = session.stream_number
     slice_.cut()
     await until(lambda: not session.streaming or session.stream_number > number)
+    slice_.ignored = set()
     (message,) = await fake_broker.pull(queue, 1)
     await fake_broker.ack(message)
     await fake_broker.flush()
@@ -349,3 +350,20 @@ async def test_flush_ends_where_the_slice_had_the_acks_and_could_not_say_so(
             await inbox.flush()
         await fake_broker.publish(other, b"2")
         assert (await anext(inbox)).body == b"2"
+
+
+async def test_a_slice_is_back_also_where_the_caller_of_what_waited_for_it_has_left(
+    cluster: FakeCluster, fake_broker: shoal.Broker
+) -> None:
+    """The stream began with a pull that nobody wanted any more, so nothing was sent, and no answer said that the slice
+    is back: it stayed away for ever, as health checks saw it."""
+    queue, key = await bound(fake_broker, cluster)
+    await fake_broker.pull(queue, 1)
+    await fake_broker.publish(key, b"x")
+    slice_ = cluster.slices["s01"]
+    await slice_.stop()
+    await until(lambda: fake_broker.slices["s01"].state is shoal.State.AWAY)
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(fake_broker.pull(queue, 1), 0.2)
+    await slice_.start()
+    await until(lambda: fake_broker.slices["s01"].state is shoal.State.OPEN)

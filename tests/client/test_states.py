@@ -13,7 +13,9 @@ import shoal
 from shoal import State, StateChange
 from shoal.telling import Telling
 from shoal.testing import FakeCluster
+from shoal.testing.memory_transport import MemorySession
 from shoal_contract.errors import PermissionDenied
+from shoal_contract.wire import slice_pb2 as wire
 from tests.client.calls import until
 
 
@@ -102,6 +104,32 @@ async def test_a_silent_slice_counts_as_away(monkeypatch: pytest.MonkeyPatch) ->
         cluster.slices["s01"].answering.set()
         await publishing
         assert broker.slices["s01"] == (State.OPEN, "")
+
+
+@pytest.mark.parametrize("ask", ["publish", "pull", "bind"])
+async def test_a_silent_slice_is_back_though_what_was_asked_of_it_had_expired_before_a_stream_stood(
+    ask: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No stream was lost, and nothing was sent on the first one: no answer said that the slice is back."""
+    monkeypatch.setattr("shoal.slice_session.SILENT_S", 0.5)
+    network, write = asyncio.Event(), MemorySession.write
+
+    async def write_later(session: MemorySession, request: wire.SessionRequest) -> None:
+        await network.wait()
+        await write(session, request)
+
+    monkeypatch.setattr(MemorySession, "write", write_later)
+    cluster = FakeCluster(["s01"])
+    async with cluster.connect(deadline_s=3) as broker:
+        calls = {"publish": broker.publish("key", b"x"), "pull": broker.pull("q", 1), "bind": broker.bind("q", "key")}
+        asked = asyncio.ensure_future(calls.pop(ask))
+        for other in calls.values():
+            other.close()
+        await until(lambda: broker.slices["s01"].state == State.AWAY)
+        await asyncio.wait([asked])
+        assert isinstance(asked.exception(), shoal.DeadlineExceeded)
+        network.set()
+        await until(lambda: broker.slices["s01"] == (State.OPEN, ""))
 
 
 async def test_redirectors_that_are_away_leave_slices_open(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -280,22 +308,3 @@ async def test_a_slice_without_room_for_queues_is_told(caplog: pytest.LogCapture
             await until(lambda: "slice s01 attaches no more queues now, and is asked again: no room" in caplog.text)
             await broker.send("queue", b"x")
             assert (await inbox.get(timeout=10)).body == b"x"
-
-
-async def test_pulled_messages_that_are_too_many_to_keep_are_told() -> None:
-    cluster, errors = FakeCluster(["s01"]), list[Exception]()
-    async with cluster.connect(on_error=errors.append) as broker:
-        queue, key = await used(broker, cluster)
-        broker._pulling._late._bytes_max = 500
-        await broker.publish_many(key, [bytes(100)] * 3)
-        slice_ = cluster.slices["s01"]
-        slice_.answering.clear()
-        pulling = asyncio.ensure_future(broker.pull(queue, 3))
-        await until(lambda: any(frame.HasField("pull") for frame in slice_.frames))
-        pulling.cancel()
-        await asyncio.wait([pulling])
-        slice_.answering.set()
-        await until(lambda: bool(errors))
-    (error,) = errors
-    assert isinstance(error, shoal.ResourceExhausted) and error.limit == 500
-    assert str(error).startswith("2 messages of cancelled or late pulls are given again only when")

@@ -196,10 +196,17 @@ async def test_a_key_of_which_a_slice_gives_no_more_is_told_where_the_window_has
             assert (error.limit, error.value) == (KEY_UNACKED_MAX, KEY_UNACKED_MAX)
             with pytest.raises(TimeoutError):
                 await inbox.get(timeout=0)
+            described = await broker.describe(queue, bindings=True)
+            (binding,) = described.bindings
+            assert described.unacked == binding.unacked == KEY_UNACKED_MAX and binding.full
             await held.pop(0).ack()
             held += await take(inbox, 1)
             inbox.ack(*held)
             assert len(await take(inbox, 4_200 - KEY_UNACKED_MAX - 1)) == 103
+            await inbox.flush()
+            described = await broker.describe(queue, bindings=True)
+            (binding,) = described.bindings
+            assert described.unacked == binding.unacked == 103 and not binding.full
 
 
 async def test_stretches_of_acked_messages_count_for_what_a_slice_gives_of_a_key(

@@ -160,13 +160,20 @@ async def test_a_session_that_cannot_read_what_comes_begins_anew_in_pauses_that_
         bad = wire.SessionResponse(ack_timeouts=wire.AckTimeouts(handles=list(attach.handles) * 3, ms=[1], lives=[1]))
         if told == "a delivery":
             bad = wire.SessionResponse(deliveries=[delivery((1, 1, 9), handles=list(attach.handles))])
-        loop.call_later(0.001, session.outbox.put_nowait, bad)
+        if entered.is_set():
+            loop.call_later(0.001, session.outbox.put_nowait, bad)
+        else:
+            first_bad.append(lambda: session.outbox.put_nowait(bad))
 
     loop = asyncio.get_running_loop()
+    entered, first_bad = asyncio.Event(), list[Callable[[], None]]()
     monkeypatch.setattr(FakeSlice, "_attach", attach)
     began, opened = loop.time(), len(slice_.opens)
     caplog.set_level(logging.WARNING, "shoal")
     async with fake_broker.consume(queue) as inbox, asyncio.timeout(20):
+        entered.set()
+        for put in first_bad:
+            put()
         with pytest.raises(shoal.Malformed):
             await anext(inbox)
         await until(lambda: len(slice_.opens) - opened >= 8)

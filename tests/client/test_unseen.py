@@ -200,7 +200,7 @@ async def test_jobs_that_wait_in_the_inbox_outlive_the_ack_timeout(broker: Broke
     dead, key = fresh("dead"), fresh("key")
     await broker.declare(dead)
     await broker.bind(dead, key)
-    queue = await with_jobs(broker, 40, at_once, QueueOptions(ack_timeout_ms=1000, max_deliveries=2, dead_letter=key))
+    queue = await with_jobs(broker, 40, at_once, QueueOptions(ack_timeout_ms=2000, max_deliveries=2, dead_letter=key))
     async with asyncio.timeout(WAIT_S), broker.consume(queue) as inbox:
         done = await worked_off(inbox, 40)
     assert done == list(range(40)), "what is behind goes back, too: it comes in its order"
@@ -246,7 +246,7 @@ async def test_an_ack_that_came_too_late_for_a_queue_that_is_consumed_on_fails_n
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another queue of the inbox was stopped. The message comes again here, and is acked again."""
-    monkeypatch.setattr("shoal.late_asking.LATE_ACKS_WAIT_S", WAIT_S)
+    monkeypatch.setattr("shoal.inbox_slice.LATE_ACKS_WAIT_S", WAIT_S)
     queue = await with_jobs(broker, 1, options=QueueOptions(ack_timeout_ms=200))
     stopped = await with_jobs(broker, 0)
     async with asyncio.timeout(WAIT_S), broker.consume([queue, stopped]) as inbox:

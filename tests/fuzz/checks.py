@@ -225,15 +225,24 @@ class Checks:
         assert room.feeds.keys() == set(feeds) and room._ranges == sum(feed.ranges for feed in feeds)
         assert room.pulled_bytes == RANGE_BYTES * sum(map(counted_as_pulled, feeds)), "pulled ranges are miscounted"
         assert shares.attached.used_bytes == attached, f"attached: {shares.attached.used_bytes}, counted {attached}"
-        rests: Counter[Feed] = Counter()
-        for stream in streams:
-            rests[stream.feed] += len(stream.resting or ())
-        for release in self._releases():
-            rests[release.stream.feed] += len(release.rests)
-        assert all(feed.resting == rests[feed] for feed in dispatcher.feeds.values()), "what rests is miscounted"
+        self._rests(streams)
         spreads = dispatcher.growing.spreads.values()
         waiting = sum(len(grown.chunk) + GROWTH_BYTES for spread in spreads for grown in spread.chunks)
         assert dispatcher.growing._waiting_bytes == waiting, "chunks that wait for turns are miscounted"
+
+    def _rests(self, streams: list[Stream]) -> None:
+        """Checks that what rests of each queue is counted: stretches, and their messages."""
+        rests: Counter[Feed] = Counter()
+        resting_messages: Counter[Feed] = Counter()
+        for stream, some in [
+            *((stream, stream.resting or ()) for stream in streams),
+            *((release.stream, release.rests) for release in self._releases()),
+        ]:
+            rests[stream.feed] += len(some)
+            resting_messages[stream.feed] += sum(one.to - one.first for one in some)
+        for feed in self._node.dispatcher.feeds.values():
+            found = feed.resting, feed.resting_messages
+            assert found == (rests[feed], resting_messages[feed]), "what rests is miscounted"
 
     def _ways(self) -> None:
         """Checks that no message on its way to a session is lost, and that the session is told of it."""
@@ -276,7 +285,7 @@ class Checks:
         assert not problems, "; ".join(map(str, problems))
         for life in node.owed.lives.values():
             todo = {(key, offset) for key, offsets in life.todo.items() for offset in offsets}
-            described = describe_queue(node.state, life.name, 0, 0)
+            described = describe_queue(node.state, life.name, 0)
             sizes = sum(len(node.owed.keys[key].log[offset][0]) for key, offset in todo)
             assert (described.messages, described.body_bytes) == (len(todo), sizes), f"depth of {life.name!r}"
             assert described.binding_count == len(life.bound) and described.incarnation == life.incarnation

@@ -1,6 +1,7 @@
 """Provides the steps of consumers: attach, detach, pull, read what comes, ack it."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from random import Random
 from typing import NamedTuple
 
@@ -77,7 +78,7 @@ def pull(world: World, random: Random) -> None:
     world.say("pull", session.number, request)
     default_ms = 1500 if client is None else 0
     pulling = requests.pull(world.node.node, session, request, default_ms, 3000)
-    read(world, client, random.choice((pulling.whole, pulling.quick)), random)
+    read(world, client, random.choice((pulling.whole, partial(pulling.within, 16))), random)
 
 
 def receive(world: World, session: int, handle: int | None, delivery: wire.Delivery) -> None:

@@ -328,11 +328,11 @@ class Node:
         return describe_key(self.state, key)
 
     def depths(self, queue: bytes) -> Mapping[bytes, int]:
-        described = describe_queue(self.state, queue, 0, 1 << 30)
+        described = describe_queue(self.state, queue, 1 << 30)
         return {binding.key: binding.messages for binding in described.bindings}
 
     def incarnation(self, queue: bytes) -> int:
-        return describe_queue(self.state, queue, 0, 0).incarnation
+        return describe_queue(self.state, queue, 0).incarnation
 
     # The journal.
 
@@ -458,7 +458,7 @@ class Node:
         self._check_ack_timeouts(set(ending))
         timeouts = self.node.dispatcher.registry.timeouts
         timeouts.tick(self.now_ms)
-        lined_up = {lease for of_session in timeouts.ending.values() for lease, _ in of_session}
+        lined_up = {lease for of_session in timeouts.ending.values() for lease, _, _ in of_session}
         over: set[object] = {lease for lease in lined_up if not lease.parcel}
         while timeouts.ending:
             timeouts.turn(1)

@@ -166,7 +166,7 @@ DEFECTS = {
     "an ack timeout ends early": Defect(Lease, "begin", a_third_of_the_time, 60),
     "ack timeouts never end": Defect(LeaseClock, "begin_open", never_begun, 20),
     "counts of deliveries are not kept": Defect(
-        retries._Retrying, "_count", lambda _: staticmethod(lambda *_: False), 60
+        retries._Retrying, "_count", lambda _: staticmethod(lambda *_: False), 60, first=170
     ),
     "what was not sent counts as delivered": Defect(Returns, "not_sent", counted_unsent, 60),
     "what no program was given counts as delivered": Defect(AcksInFlight, "nack", always_seen, 20, first=80),

@@ -46,7 +46,7 @@ def tried(path):
 print(json.dumps({path: tried(path) for path in sys.argv[1:]}))
 """
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.timeout(600),
     pytest.mark.skipif(
         not possible(), reason="needs root's rights, unshare, chroot, setpriv, ldd, a Python not of Debian"

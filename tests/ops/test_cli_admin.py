@@ -64,7 +64,7 @@ async def test_members_of_a_key_and_bindings_of_a_queue(cluster: LocalCluster) -
     backlog = {one["key"]: one["messages"] for one in found["bindings"]}  # type: ignore[attr-defined]
     assert backlog == {"room a": 0, "room b": 1, "room c": 0}
     code, out, _ = await shoal("bindings", "inbox-0", at=at)
-    assert code == 0 and out.splitlines()[0].split()[-1] == "backlog" and len(out.splitlines()) == 4
+    assert code == 0 and out.splitlines()[0].split()[-2:] == ["backlog", "unacked"] and len(out.splitlines()) == 4
 
 
 async def test_a_second_bind_at_an_offset_says_so(cluster: LocalCluster) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import time
+from typing import cast
 
 import pytest
 
 import shoal as client
+from shoal_contract.limits import KEY_UNACKED_MAX
 from shoal_ops import exits
 from shoal_ops.limits import BINDINGS_LISTED_MAX, OFFSET_RANGES_MAX
 
-from .command_line import shoal, shoal_json
+from .command_line import into_closed_pipe, shoal, shoal_json
 
 LEASE_MS = "600000"
 
@@ -111,3 +113,73 @@ async def test_what_is_refused_says_why(
 ) -> None:
     found, out, error = await shoal(*arguments, at=real_redirector)
     assert (found, out) == (code, "") and said in error, error
+
+
+async def test_describe_names_keys_that_give_no_more_as_so_much_is_unacked(real_redirector: str) -> None:
+    """Consumers that hold all of a key left nothing of it to others, and nothing told which key it was."""
+    queue = "cli-held"
+    async with client.connect(real_redirector) as broker:
+        await broker.declare(queue)
+        for some in (KEY_UNACKED_MAX - 10, 20):
+            await broker.publish_many(f"@{queue}", [b"x"] * some)
+        async with broker.consume(queue, window_messages=10_000) as inbox:
+            for _ in range(KEY_UNACKED_MAX):
+                await inbox.get()
+            code, output, remarks = await shoal("describe", queue, at=real_redirector)
+            assert code == 0 and "unacked messages   4,096" in output
+            assert "as much is unacked as may be of one key (4,096 messages;" in remarks
+            assert f"gets more of: @{queue}. It goes on once" in remarks
+            described = await shoal_json("describe", queue, at=real_redirector)
+            (binding,) = cast(list[dict[str, object]], described["bindings"])
+            assert (binding["unacked"], binding["full"]) == (KEY_UNACKED_MAX, True)
+            code, output, listed = await shoal("bindings", queue, at=real_redirector)
+            assert code == 0 and output.split()[-1] == f"{KEY_UNACKED_MAX:,}" and listed == remarks
+    code, _, remarks = await shoal("describe", queue, at=real_redirector)
+    assert (code, remarks) == (0, "")
+
+
+async def test_describe_tells_that_messages_given_back_for_later_fill_a_key(real_redirector: str) -> None:
+    """It told of 0 unacked, and of consumers that were to ack or end: nothing of it would have helped."""
+    queue = "cli-later"
+    async with client.connect(real_redirector) as broker:
+        await broker.declare(queue)
+        for some in (KEY_UNACKED_MAX - 10, 20):
+            await broker.publish_many(f"@{queue}", [b"x"] * some)
+        async with broker.consume(queue) as inbox:
+            for _ in range(KEY_UNACKED_MAX):
+                await (await inbox.get()).nack(delay_s=3600)
+            await inbox.flush()
+        code, output, remarks = await shoal("describe", queue, at=real_redirector)
+        assert code == 0 and "unacked messages   4,096" in output
+        assert "those that were given back with a delay that is not over count, too" in remarks
+        assert "It goes on once" in remarks and "or the delay with which they were given back" in remarks
+        found = await broker.describe(queue, bindings=True)
+        assert found.unacked == sum(one.unacked for one in found.bindings) == KEY_UNACKED_MAX
+        await broker.drop(queue)
+
+
+async def test_a_pull_takes_as_much_as_it_is_asked_for(real_redirector: str) -> None:
+    """It ended behind what one answer brings, 4,096 messages of a key at most, without a word."""
+    async with client.connect(real_redirector) as broker:
+        await broker.declare("cli-long")
+        for some in (KEY_UNACKED_MAX, 304):
+            await broker.publish_many("@cli-long", [b"x"] * some)
+        found = await pulled(real_redirector, "-n", "4300", queue="cli-long")
+        assert found == [(offset, 0) for offset in range(1, 4301)]
+        assert await pulled(real_redirector, "-n", "4300", queue="cli-long") == [
+            (offset, 0) for offset in range(4301, 4401)
+        ]
+
+
+async def test_what_a_pull_could_not_print_is_given_back(real_redirector: str) -> None:
+    """It stayed taken until its lease ended, and was counted as delivered."""
+    async with client.connect(real_redirector) as broker:
+        await broker.declare("cli-unprinted")
+        await broker.bind("cli-unprinted", "cli unprinted")
+        for body in (b"1", b"2", b"3"):
+            await broker.publish("cli unprinted", body)
+        for form in (("--lease-ms", LEASE_MS), ("--lease-ms", LEASE_MS, "--json"), (), ("--json",)):
+            arguments = ("pull", "cli-unprinted", "-n", "9", *form)
+            assert await into_closed_pipe(*arguments, at=real_redirector) == (exits.READER_GONE, "")
+        found = await pulled(real_redirector, "--lease-ms", LEASE_MS, "-n", "9", queue="cli-unprinted")
+        assert found == [(1, 0), (2, 0), (3, 0)]

@@ -228,7 +228,9 @@ class CoreDriver:
             self.dispatcher.acks.applied(batch)
 
     def flush(self) -> None:
-        """Acks reach the tables, as a tick begins it."""
+        """Acks, and gaps that left with a pull's answer, reach the tables, as a tick begins it."""
+        while self.dispatcher.acks.gaps_left:
+            self.dispatcher.acks.gaps_turn(1)
         while self.node.acks.flush() or self.node.commit:
             self.commit()
 

@@ -414,7 +414,7 @@ class SliceMachine(RuleBasedStateMachine):
     def describes_and_peeks(self, data: st.DataObject, messages: int) -> None:
         self.flush_acks()
         name = data.draw(st.sampled_from(sorted(self.model.queues)))
-        described = describe_queue(self.core.state, name.encode(), 0, 0)
+        described = describe_queue(self.core.state, name.encode(), 0)
         assert (described.messages, described.body_bytes) == self.model.depth(name)
         queue_id = self.core.tables.queue_by_name.get(name.encode())
         assert queue_id is not None

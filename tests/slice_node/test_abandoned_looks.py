@@ -15,6 +15,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.node.reads import Length, Read
 from shoal_slice_node.core.turns import Work
 
 from .brokers import connected, running
@@ -44,18 +45,18 @@ class Endless:
         self.under_way = 0
         real_describe, real_pull = requests.describe, requests.pull
 
-        def describe(node: Any, request: wire.Describe) -> requests.Read:
+        def describe(node: Any, request: wire.Describe) -> Read:
             return self._read if request.queues[0] == b"endless" else real_describe(node, request)
 
-        def pull(node: Any, session: Any, request: wire.Pull, *others: Any) -> requests.Read:
+        def pull(node: Any, session: Any, request: wire.Pull, *others: Any) -> Read:
             return self._read if request.queue == b"endless" else real_pull(node, session, request, *others)
 
         monkeypatch.setattr(requests, "describe", describe)
         monkeypatch.setattr(requests, "pull", pull)
 
     @property
-    def _read(self) -> requests.Read:
-        return requests.Read(self._look, self._look, lambda: False)
+    def _read(self) -> Read:
+        return Read(self._look, lambda _: self._look(), lambda: Length.QUICK, may_be_tried=True)
 
     def _look(self) -> Work[Any]:
         self.under_way += 1
@@ -149,7 +150,7 @@ async def test_pulls_of_a_session_come_in_their_order(
     """Later ones overtook one that took many steps, and took the messages before its own."""
     real, begun, may_end = requests.pull, list[int](), list[bool]()
 
-    def pull(*arguments: Any) -> requests.Read:
+    def pull(*arguments: Any) -> Read:
         read, count = real(*arguments), arguments[2].messages_max
 
         def held(begin: Callable[[], Work[Any]]) -> Work[Any]:
@@ -158,7 +159,9 @@ async def test_pulls_of_a_session_come_in_their_order(
                 yield
             return (yield from begin())
 
-        return requests.Read(partial(held, read.whole), partial(held, read.quick), read.is_large)
+        return read._replace(
+            whole=partial(held, read.whole), within=lambda steps_max: held(partial(read.within, steps_max))
+        )
 
     monkeypatch.setattr(requests, "pull", pull)
     session = await RawSession.open(stub)

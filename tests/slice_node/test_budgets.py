@@ -67,7 +67,7 @@ def test_answers_wait_for_room_in_their_order_and_give_back_what_they_do_not_nee
     assert room.share.used_bytes == 0
 
 
-def test_thousands_who_waited_for_room_and_left_are_passed_over() -> None:
+async def test_thousands_who_waited_for_room_and_left_are_passed_over() -> None:
     room = AnswerRoom(LARGE_ANSWER_BYTES)
     given: list[Reservation] = []
     room.reserve(given.append, "a")
@@ -75,7 +75,8 @@ def test_thousands_who_waited_for_room_and_left_are_passed_over() -> None:
         room.reserve(Reservation.release, "a")
     room.reserve(given.append, "a")
     given[0].release()
-    assert len(given) == 2
+    while len(given) < 2:  # noqa: ASYNC110 - the room tells nobody; a few begin in each turn of the event loop
+        await asyncio.sleep(0)
 
 
 def test_who_has_an_answer_that_is_not_taken_comes_after_those_who_have_none() -> None:

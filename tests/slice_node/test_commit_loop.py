@@ -65,7 +65,7 @@ async def test_acks_that_found_the_disk_full_are_journaled_later() -> None:
         assert await waiting is None
         core.dispatcher.close(session)
         assert not core.dispatcher.feeds
-        assert describe_queue(core.state, b"q", 0, 0).messages == 0
+        assert describe_queue(core.state, b"q", 0).messages == 0
 
 
 async def test_a_record_that_cannot_be_applied_stops_the_loop_with_its_lsn() -> None:

@@ -13,7 +13,7 @@ from shoal_slice_node.adapters.limits import LARGE_ANSWER_BYTES, SMALL_ANSWER_BY
 from shoal_slice_node.core.limits import DESCRIBED_RANGES_PER_COST, READ_ROWS_PER_STEP
 from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.read import reading
-from shoal_slice_node.core.read.reading import describe, peek
+from shoal_slice_node.core.read.reading import NOT_CONSUMED, describe, peek
 from shoal_slice_node.core.turns import Work, finish
 
 from .core_driver import CoreDriver, acks, bind, declare, every_second, publish, unbind, with_done
@@ -37,7 +37,7 @@ def core() -> CoreDriver:
 
 
 def described(core: CoreDriver) -> Work[wire.Description]:
-    return describe(core.state, wire.Describe(queues=[b"q"]), lambda _: (0, False))
+    return describe(core.state, wire.Describe(queues=[b"q"]), lambda _: NOT_CONSUMED)
 
 
 @pytest.mark.parametrize("looks", ["describe", "peek"])
@@ -123,7 +123,7 @@ def test_small_queues_of_one_describe_share_steps(bindings: int, steps_max: int)
         for name in names:
             core.change(bind(name, *(f"k{number}" for number in range(bindings))))
     request = wire.Describe(queues=[name.encode() for name in names])
-    work, steps = describe(core.state, request, lambda _: (0, False)), 0
+    work, steps = describe(core.state, request, lambda _: NOT_CONSUMED), 0
     while next(work, 0) is None:
         steps += 1
     assert 1_000 * max(1, bindings) / READ_ROWS_PER_STEP <= steps <= steps_max

@@ -26,7 +26,7 @@ def test_a_queue_is_empty_if_it_has_nothing_to_get() -> None:
             core.change(publish(key, b"x"))
             for offset in random.sample(range(1, head), random.randrange(min(head, 4))):
                 core.change(acks((queue, key, offset, offset + 1)))
-        messages = describe_queue(core.state, queue.encode(), 0, 0).messages
+        messages = describe_queue(core.state, queue.encode(), 0).messages
         empty = refusal(core.change(drop_if(queue, empty=True))) is None
         assert empty == (messages == 0)
         outcomes.add(empty)

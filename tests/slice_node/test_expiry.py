@@ -89,7 +89,7 @@ def test_what_expired_is_not_given_but_told_to_a_late_consumer(core: CoreDriver)
     assert (offsets(core, other), told(core)) == ([1, 4, 5], [(2, 4)])
     core.ack(other, "k", 1, 6)
     core.flush()
-    assert describe_queue(core.state, b"q", 0, 0).messages == 0
+    assert describe_queue(core.state, b"q", 0).messages == 0
     core.check()
 
 
@@ -147,7 +147,7 @@ def test_what_is_out_and_comes_back_expired_is_not_given_again(core: CoreDriver)
     assert (offsets(core, other), told(core)) == ([1, 4, 5], [(2, 3)])
     core.ack(other, "k", 1, 6)
     core.flush()
-    assert describe_queue(core.state, b"q", 0, 0).messages == 0
+    assert describe_queue(core.state, b"q", 0).messages == 0
     core.check()
 
 
@@ -160,7 +160,7 @@ def test_what_waits_for_its_session_and_expires_is_told_instead(core: CoreDriver
     assert (offsets(core, session), told(core)) == ([1, 4, 5], [(2, 4)])
     core.ack(session, "k", 1, 6)
     core.flush()
-    assert describe_queue(core.state, b"q", 0, 0).messages == 0
+    assert describe_queue(core.state, b"q", 0).messages == 0
     assert session.under_way_bytes == 0 and not session.attachments[1].messages
     core.check()
 
@@ -179,9 +179,9 @@ def test_a_chunk_that_expires_while_it_waits_for_its_turn_is_told(
     assert core.dispatcher.growing.spreads
     later(core, 60)
     assert offsets(core, session) == [] and told(core)
-    assert describe_queue(core.state, b"q0", 0, 0).messages == 1
+    assert describe_queue(core.state, b"q0", 0).messages == 1
     core.flush()
-    assert describe_queue(core.state, b"q0", 0, 0).messages == 0
+    assert describe_queue(core.state, b"q0", 0).messages == 0
     core.check()
 
 

@@ -42,7 +42,7 @@ def offsets(core: CoreDriver, session: Session) -> list[int]:
 
 
 def backlog(core: CoreDriver) -> int:
-    return describe_queue(core.state, b"q", 0, 10).messages
+    return describe_queue(core.state, b"q", 10).messages
 
 
 def test_the_oldest_messages_make_room(core: CoreDriver) -> None:
@@ -50,7 +50,7 @@ def test_the_oldest_messages_make_room(core: CoreDriver) -> None:
     described = describe_key(core.state, b"k")
     assert (described.low, described.head, described.body_bytes) == (8, 11, 4)
     assert backlog(core) == 3
-    assert describe_queue(core.state, b"q", 0, 10).bindings[0].cursor == 8
+    assert describe_queue(core.state, b"q", 10).bindings[0].cursor == 8
 
 
 def test_capacity_in_bytes_drops_too_and_whole_chunks(core: CoreDriver) -> None:

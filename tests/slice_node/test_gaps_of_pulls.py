@@ -137,3 +137,18 @@ def test_the_gaps_of_a_pull_are_noted_in_turns() -> None:
     core.settle()
     assert session.owed == 1 and session.pullers
     core.check()
+
+
+def test_a_puller_that_ends_twice_does_not_take_its_successor_with_it() -> None:
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k"), publish("k", b"1"), publish("k", b"2"))
+    session = core.session()
+    core.pull(session, "q", 1)
+    (feed,) = core.dispatcher.feeds.values()
+    (first,) = session.pullers.values()
+    core.dispatcher.registry.forget_puller(first)
+    core.pull(session, "q", 1)
+    (second,) = session.pullers.values()
+    assert second is not first
+    core.dispatcher.registry.forget_puller(first)
+    assert list(feed.pullers.values()) == [second] == list(session.pullers.values())

@@ -131,7 +131,7 @@ class Life:
         assert found == [name_of(row) for row in rows if row is not None]
 
     def _check_bindings(self, queue: bytes) -> None:
-        described = describe_queue(self.core.state, queue, 0, 10_000)
+        described = describe_queue(self.core.state, queue, 10_000)
         if not described.exists:
             with pytest.raises(NoSuchQueue):
                 page(list_bindings(self.core.state, queue, b"", 1))

@@ -18,7 +18,7 @@ from shoal_slice_node.core.limits import GIVEN_AT_ONCE_MAX
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.verbs.changes import check_change, parse_change
 
-from .core_driver import CoreDriver, bind, declare, drop, publish, raises, unbind
+from .core_driver import CoreDriver, acks, bind, declare, drop, publish, raises, unbind
 from .live_steps import consumed
 from .looped_node import Looped, full, looped
 
@@ -42,6 +42,19 @@ def test_a_live_chunk_reaches_attached_queues_once_for_each_session() -> None:
     assert (delivery.live, delivery.first, delivery.low, delivery.to) == (True, 0, 0, 2)
     assert (list(delivery.handles), list(parse_chunk(delivery.chunk).bodies)) == ([1, 2], [b"a", b"b"])
     assert delivery.time_ms == core.wall_ms
+
+
+def test_a_queue_whose_window_is_full_gets_it_though_others_acked_what_it_had_not_been_given() -> None:
+    """Until its window opens it counts as behind the key: it is to read that there is nothing more to be given."""
+    core = CoreDriver()
+    core.change(declare("q"), bind("q", "k", "other"), publish("other", b"1"))
+    session = core.session()
+    core.attach(session, "q", messages=1)
+    assert len(core.take(session)) == 1
+    core.change(publish("k", b"stored"))
+    core.change(acks(("q", "k", 1, 2)))
+    core.live(live("k", b"a"))
+    assert bodies(core, session) == [b"a"]
 
 
 def test_nothing_of_it_is_kept() -> None:

@@ -12,7 +12,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch.pulling import PullTerms
 from shoal_slice_node.core.limits import LOG_ROWS_PASSED_MAX, PULL_ROWS_PER_STEP, PUMP_TURN_ROWS, READ_ROWS_PER_STEP
 from shoal_slice_node.core.read.listing import list_bindings, list_keys, list_members, list_queues
-from shoal_slice_node.core.read.reading import describe, peek
+from shoal_slice_node.core.read.reading import NOT_CONSUMED, describe, peek
 from shoal_slice_node.core.turns import Work
 
 from .core_driver import CoreDriver, bind, bodies_of, declare, every_second, publish, with_done
@@ -97,7 +97,7 @@ def test_between_thousands_of_done_ranges_steps_stay_short() -> None:
 WORKS: dict[str, Callable[[CoreDriver], Work[object]]] = {
     "peek": lambda core: peeked(core, MESSAGES),
     "pull": lambda core: pulled(core, MESSAGES),
-    "describe": lambda core: describe(core.state, wire.Describe(queues=[b"q"], bindings=True), lambda _: (0, False)),
+    "describe": lambda core: describe(core.state, wire.Describe(queues=[b"q"], bindings=True), lambda _: NOT_CONSUMED),
     "bindings": lambda core: list_bindings(core.state, b"q", b"", 1000),
     "queues": lambda core: list_queues(core.state, b"", b"", 1000),
     "keys": lambda core: list_keys(core.state, b"", b"", 1000),

@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from unittest.mock import patch
@@ -17,38 +17,24 @@ from shoal_contract.chunk import parse_chunk
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters.answer_room import AnswerRoom, Reservation
-from shoal_slice_node.adapters.broker import Broker, BrokerOptions
 from shoal_slice_node.adapters.limits import (
+    BRIEF_ANSWERS_BYTES,
     LARGE_ANSWER_BYTES,
-    LONG_PASSED_MAX,
     PASSED_MAX,
     QUICK_ANSWERS_MAX,
     SMALL_ANSWERS_BYTES,
 )
 from shoal_slice_node.core.limits import QUICK_BINDINGS_MAX, QUICK_STEPS_MAX
 from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.node.reads import Length, Read
 from shoal_slice_node.core.turns import Source, Work, begun
 
-from .brokers import OPTIONS, connected, running
+from .brokers import connected, running
 from .core_driver import CoreDriver, bind, declare, publish
-from .raw_session import RawSession
+from .long_reads import BINDINGS, LONG, LOOKERS, READS, few_answers, filled, read, room_for, settled, until
 
 if TYPE_CHECKING:
     from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
-
-BINDINGS = 8_000
-LOOKERS = 12
-READS = {
-    "peek": wire.SessionRequest(pull=wire.Pull(queue=b"large", messages_max=1, peek=True)),
-    "pull": wire.SessionRequest(pull=wire.Pull(queue=b"large", messages_max=1)),
-    "describe": wire.SessionRequest(describe=wire.Describe(queues=[b"large"], bindings=True)),
-}
-"""Reads of a queue with many bindings."""
-LONG = [f"long {number}" for number in range(30)]
-
-
-def room_for(answers: int) -> AnswerRoom:
-    return AnswerRoom(answers * LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
 
 
 @pytest.mark.parametrize(("answers", "kept"), [(1, 0), (2, 1), (3, 1), (8, 2), (40, QUICK_ANSWERS_MAX)])
@@ -57,7 +43,7 @@ def test_some_room_is_kept_from_long_reads(answers: int, kept: int) -> None:
     room = room_for(answers)
     held: list[Reservation] = []
     for source in LONG * 2:
-        room.reserve(held.append, source, is_long=True)
+        room.reserve(held.append, source, length=Length.LONG)
     assert len(held) == answers - kept
     honest: list[Reservation] = []
     for number in range(answers):
@@ -68,7 +54,8 @@ def test_some_room_is_kept_from_long_reads(answers: int, kept: int) -> None:
     for number in range(1_000):
         for one in (*held[number : number + 1], *honest[number : number + 1]):
             one.release()
-    assert len(held) == 2 * len(LONG) and not room.share.used_bytes and not room.waiting and not room._long_reads
+    assert len(held) == 2 * len(LONG) and not room.share.used_bytes and not room.waiting
+    assert not any(room._works.values())
 
 
 def test_long_answers_that_nobody_reads_keep_no_other_long_read_waiting() -> None:
@@ -76,7 +63,7 @@ def test_long_answers_that_nobody_reads_keep_no_other_long_read_waiting() -> Non
     room = room_for(8)
     held: list[Reservation] = []
     for source in LONG:
-        room.reserve(held.append, source, is_long=True)
+        room.reserve(held.append, source, length=Length.LONG)
     assert len(held) == 6
     for one in held:
         one.settle(LARGE_ANSWER_BYTES // 4)
@@ -87,39 +74,54 @@ def test_a_long_read_begins_as_another_has_ended_though_its_answer_is_large() ->
     room = room_for(8)
     held: list[Reservation] = []
     for source in LONG[:7]:
-        room.reserve(held.append, source, is_long=True)
+        room.reserve(held.append, source, length=Length.LONG)
     assert len(held) == 6
     held[0].settle(LARGE_ANSWER_BYTES + 1)
     assert len(held) == 7
 
 
-@pytest.mark.parametrize("works_on", [False, True])
 @pytest.mark.parametrize("answers", [2, 8])
-def test_long_reads_have_their_turn_though_others_always_wait(answers: int, works_on: bool) -> None:
-    """`works_on`: what they have begun does not end."""
+def test_long_reads_have_their_turn_though_others_always_wait(answers: int) -> None:
     room = room_for(answers)
     honest: list[Reservation] = []
     long: list[Reservation] = []
     for number in range(answers):
         room.reserve(honest.append, number)
     for source in LONG[:10]:
-        room.reserve(long.append, source, is_long=True)
+        room.reserve(long.append, source, length=Length.LONG)
     released = 0
-    while len(long) < answers - 1 + works_on and released < len(honest):
+    while len(long) < answers - 1 and released < len(honest):
         room.reserve(honest.append, released + answers)
         honest[released].release()
-        for one in long if not works_on else ():
+        for one in long:
             one.release()
         released += 1
-    assert len(long) == answers - 1 + works_on
-    turns = LONG_PASSED_MAX if works_on else PASSED_MAX
-    assert released <= (turns + PASSED_MAX + 2) * answers
+    assert len(long) == answers - 1
+    assert released <= (2 * PASSED_MAX + 2) * answers
+
+
+@pytest.mark.parametrize("answers", [2, 8])
+def test_long_reads_never_take_the_room_of_quick_ones_however_many_of_these_begin(answers: int) -> None:
+    """Each 256th quick one let a long one into the last room that was kept for them: then all waited for 3 s."""
+    room = room_for(answers)
+    long: list[Reservation] = []
+    for source in LONG:
+        room.reserve(long.append, source, length=Length.LONG)
+    worked_on = len(long)
+    for number in range(2_000):
+        honest: list[Reservation] = []
+        room.reserve(honest.append, number)
+        assert len(honest) == 1 and len(long) == worked_on
+        honest[0].release()
+    long[0].release()
+    assert len(long) == worked_on + 1
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_every_read_begins(seed: int) -> None:
     rng = random.Random(seed)
-    room = AnswerRoom(rng.choice((1, 2, 5)) * LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
+    brief_bytes = rng.choice((0, BRIEF_ANSWERS_BYTES))
+    room = AnswerRoom(rng.choice((1, 2, 5)) * LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES + brief_bytes, brief_bytes)
     held: list[Reservation] = []
     asked = begun = 0
 
@@ -132,48 +134,13 @@ def test_every_read_begins(seed: int) -> None:
         choice = rng.random()
         if choice < 0.45:
             asked += 1
-            room.reserve(start, rng.randrange(6), rng.choice((1_000, LARGE_ANSWER_BYTES)), rng.random() < 0.5)
+            room.reserve(start, rng.randrange(6), rng.choice((1_000, LARGE_ANSWER_BYTES)), rng.choice(list(Length)))
         elif held:
             held.pop(rng.randrange(len(held))).release()
     while held:
         held.pop().release()
     assert begun == asked and not (room.share.used_bytes or room.waiting or room._waiting or room._held)
-
-
-async def filled(stub: SliceServiceAsyncStub) -> None:
-    """Binds queue `large` to many keys, and puts a message into queue `small`."""
-    session = await RawSession.open(stub)
-    await session.change(declare("large"), declare("small"), bind("small", "key"), publish("key", b"here"))
-    for start in range(0, BINDINGS, 1_000):
-        await session.change(*(bind("large", f"key {number}") for number in range(start, min(BINDINGS, start + 1_000))))
-
-
-def few_answers() -> BrokerOptions:
-    """Returns options of a node with room for five large answers."""
-    memory = replace(OPTIONS.memory, answers_bytes=5 * LARGE_ANSWER_BYTES + SMALL_ANSWERS_BYTES)
-    return replace(OPTIONS, memory=memory)
-
-
-async def read(stub: SliceServiceAsyncStub, door: str, asked: wire.SessionRequest) -> None:
-    if door == "session":
-        await (await RawSession.open(stub)).ask(asked)
-    elif asked.HasField("pull"):
-        await stub.Pull(wire.PullRequest(pull=asked.pull))
-    else:
-        await stub.Describe(wire.DescribeRequest(describe=asked.describe))
-
-
-async def until(reached: Callable[[], object]) -> None:
-    while True:
-        if reached():
-            return
-        await asyncio.sleep(0)
-
-
-async def settled(broker: Broker) -> None:
-    """Waits until the room for answers is empty."""
-    room = broker.answers
-    await until(lambda: not (room.share.used_bytes or room._waiting or room._held or room._long_reads))
+    assert not (any(room._works.values()) or room.brief.used_bytes)
 
 
 @pytest.mark.parametrize("door", ["session", "unary"])
@@ -213,7 +180,7 @@ async def test_a_long_read_whose_client_leaves_while_it_waits_keeps_no_room(
                 for _ in range(LOOKERS):
                     stub = SliceServiceStub(await stack.enter_async_context(connected(broker, tmp_path)))
                     stack.callback(asyncio.create_task(read(stub, door, READS[kind])).cancel)
-                await until(broker.answers._long.in_use)
+                await until(broker.answers._lines[Length.LONG].in_use)
             await settled(broker)
             await read(SliceServiceStub(channel), door, READS[kind])
 
@@ -227,7 +194,7 @@ def test_a_read_that_is_not_quick_takes_nothing_and_may_be_begun_anew(kind: str)
     core.change(publish("key 0", b"here"))
     session = core.session()
 
-    def begun(name: bytes) -> requests.Read:
+    def begun(name: bytes) -> Read:
         if kind == "describe":
             return requests.describe(core.node, wire.Describe(queues=[name], bindings=True))
         pull = wire.Pull(queue=name, messages_max=1_000, peek=kind == "peek")
@@ -243,12 +210,15 @@ def test_a_read_that_is_not_quick_takes_nothing_and_may_be_begun_anew(kind: str)
             return None
         return answer.description.queues[0].messages if kind == "describe" else len(answer.pulled.deliveries)
 
-    assert messages(begun(b"small").quick) == 1
-    pulled = list(session.pullers)
-    assert messages(begun(b"large").quick) is None and list(session.pullers) == pulled
+    assert [begun(name).length() for name in (b"small", b"large")] == [Length.QUICK, Length.LONG]
+    assert begun(b"large").may_be_tried is (kind != "pull"), "to load it in vain gains nothing"
+    assert messages(partial(begun(b"small").within, QUICK_STEPS_MAX)) == 1
+    assert kind == "pull" or messages(partial(begun(b"large").within, QUICK_STEPS_MAX)) is None
     assert messages(begun(b"large").whole) == 1
-    assert kind != "pull" or messages(begun(b"large").quick) == 0, "it is loaded: this is quick now"
-    assert begun(b"large").is_large() == (kind != "pull")
+    assert kind != "pull" or messages(partial(begun(b"large").within, QUICK_STEPS_MAX)) == 0, (
+        "it is loaded: this is quick now"
+    )
+    assert begun(b"large").length() is (Length.QUICK if kind == "pull" else Length.LONG)
 
 
 @pytest.mark.parametrize("messages", [1, 10_000])
@@ -259,7 +229,10 @@ def test_a_peek_that_finds_nothing_has_few_steps_as_a_quick_one_however_many_it_
     for start in range(0, BINDINGS, 1_000):
         core.change(bind("large", *(f"key {number}" for number in range(start, start + 1_000))))
     pull = wire.Pull(queue=b"large", messages_max=messages, peek=True)
-    assert sum(1 for _ in requests.pull(core.node, core.session(), pull, 0, 1_000).quick()) <= QUICK_STEPS_MAX
+    assert (
+        sum(1 for _ in requests.pull(core.node, core.session(), pull, 0, 1_000).within(QUICK_STEPS_MAX))
+        <= QUICK_STEPS_MAX
+    )
 
 
 @pytest.mark.parametrize("door", ["session", "unary"])
@@ -277,7 +250,7 @@ async def test_a_read_of_a_large_queue_is_not_tried_as_a_quick_one_where_others_
     monkeypatch.setattr(requests, "begun", tried)
     async with running(tmp_path) as broker, connected(broker, tmp_path) as channel, asyncio.timeout(60):
         await filled(SliceServiceStub(channel))
-        with patch.object(AnswerRoom, "others_wait", True):
+        with patch.object(AnswerRoom, "others_wait", lambda _: True):
             await read(SliceServiceStub(channel), door, READS[kind])
         assert not quick
         await settled(broker)

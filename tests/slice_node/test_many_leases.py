@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
 
 import pytest
 
+from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch import leases
+from shoal_slice_node.core.dispatch.attachment import Attachment
+from shoal_slice_node.core.dispatch.pulling import PullAnswer
 from shoal_slice_node.core.limits import LEASE_BYTES
+from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.turns import finish
 
 from .core_driver import bind, declare, publish
 from .nacks_driver import TIMEOUT_MS, NacksDriver
@@ -111,8 +117,9 @@ def test_a_lease_takes_no_more_than_what_is_charged() -> None:
     try:
         before = tracemalloc.get_traced_memory()[0]
         for number in range(given):
-            lease = leases.Lease(attachment, TIMEOUT_MS, until_ms=10_000 + number)
+            lease = leases.Lease(attachment, TIMEOUT_MS)
             lease.take(stream, 1)
+            lease.begin(10_000 + number)
             clock.add(lease)
         del lease
         taken_bytes = tracemalloc.get_traced_memory()[0] - before
@@ -177,3 +184,33 @@ def test_a_lease_of_which_nothing_is_out_any_more_keeps_no_stream() -> None:
     core.flush()
     core.pump()
     assert not core.dispatcher.feeds and len(clock) == 1 and not list(lease.streams)
+    assert lease.ended
+
+
+@pytest.mark.parametrize("door", ["session", "unary"])
+def test_of_a_pull_whose_answer_never_left_its_lease_keeps_nothing(door: str) -> None:
+    """What it took was kept for as long as the lease would have run: 780 KB of 3,200 messages, and 190 where it was the
+    answer of a unary call. A node with a budget of 320 MiB grew to 400."""
+    core = NacksDriver()
+    keys = [f"k{number}" for number in range(500)]
+    core.change(declare("q"), bind("q", *keys))
+    core.change(*(publish(key, b"x") for key in keys))
+    kept: list[int] = []
+    for _ in range(3):
+        session, answer = core.session(), PullAnswer()
+        if door == "unary":
+            core.dispatcher.share_among_calls(session)
+        ask = wire.Pull(queue=b"q", lease_ms=3_600_000)
+        found = finish(core._pumped(requests.pull(core.node, session, ask, 0, 3_600_000, answer).whole()))
+        assert len(found.pulled.deliveries) == 500
+        if door == "unary":
+            answer.drop()
+        else:
+            core.dispatcher.close(session)
+        del session, answer, found
+        core.pump()
+        gc.collect()
+        kept.append(sum(type(one) is Attachment for one in gc.get_objects()))
+    clock = core.dispatcher.registry.leases
+    assert len(clock) == 3 and all(lease.ended for _, _, lease in clock._heap)
+    assert kept == [kept[0]] * 3 and not core.dispatcher.feeds

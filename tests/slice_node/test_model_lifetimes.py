@@ -269,7 +269,7 @@ class LifetimesMachine(OptionsMachine):
         self.flush_acks()
         self.gives_up()
         name = data.draw(st.sampled_from(sorted(self.model.queues)))
-        described = describe_queue(self.core.state, name.encode(), 0, 0)
+        described = describe_queue(self.core.state, name.encode(), 0)
         assert (described.messages, described.body_bytes) == self.model.depth(name)
         queue_id = self.core.tables.queue_by_name.get(name.encode())
         assert queue_id is not None

@@ -6,7 +6,7 @@ import pytest
 
 from shoal_contract.options import KeyOptions
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.core.read.reading import describe
+from shoal_slice_node.core.read.reading import NOT_CONSUMED, describe
 from shoal_slice_node.core.turns import finish
 
 from .core_driver import CoreDriver, acks, bind, configure, declare, publish, unbind
@@ -27,7 +27,7 @@ def published(core: CoreDriver, key: str, messages: int = 1) -> int:
 
 
 def oldest(core: CoreDriver) -> int:
-    return finish(describe(core.state, wire.Describe(queues=[b"q"]), lambda _: (0, False))).queues[0].oldest_ms
+    return finish(describe(core.state, wire.Describe(queues=[b"q"]), lambda _: NOT_CONSUMED)).queues[0].oldest_ms
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])

@@ -13,7 +13,7 @@ from shoal_slice_node.core.dispatch.served import silent_streams
 from shoal_slice_node.core.dispatch.sessions import Session
 from tests.fuzz.small_limits import patched
 
-from .core_driver import bind, declare, publish
+from .core_driver import CoreDriver, bind, declare, publish
 from .large_readers import LARGE, crowded, rest, takes
 
 QUEUE = "work"
@@ -25,6 +25,8 @@ LIMITS = (
     {"PUMP_TURN_LOOKS": 2, "LOG_BYTES_PER_COST": 30},
     {"NEWEST_LOOKED_AT_MAX": 1, "FREED_STREAMS_MAX": 1},
     {"NEWEST_LOOKED_AT_MAX": 1, "LEFT_OUT_KEPT_MAX": 1, "OUT_OF_LINE_LOOKS_MAX": 1},
+    {"PUMP_TURN_LOOKS": 3, "DONE_RANGES_MAX": 1, "LOOKS_PER_LARGE_NEXT": 1},
+    {"PUMP_TURN_LOOKS": 2, "DONE_RANGES_MAX": 1, "LOOKS_PER_LARGE_NEXT": 1},
 )
 
 
@@ -86,8 +88,8 @@ class Workers:
 @pytest.mark.parametrize("limits", LIMITS, ids=lambda limits: "-".join(map(str, limits.values())))
 def test_the_pump_rests_and_nothing_is_silent(limits: dict[str, int]) -> None:
     """With some streams that wait for acks, and some that have a large chunk next, two kinds of turns undid each
-    other's count of looks in vain, without end."""
-    for seed in (*range(8), 13, 110, 1300):
+    other's count of looks in vain, without end; or turns for large chunks ended before they came to one."""
+    for seed in (*range(8), 13, 110, 254, 329, 388, 1300):
         with patched(limits):
             workers = Workers(Random(seed))
             core = workers.core
@@ -95,5 +97,37 @@ def test_the_pump_rests_and_nothing_is_silent(limits: dict[str, int]) -> None:
                 workers.step()
                 if workers.random.random() < 0.3:
                     rest(core)
-                    assert not list(silent_streams(core.dispatcher, core.dispatcher.feeds.values()))
+                assert not list(silent_streams(core.dispatcher, core.dispatcher.feeds.values()))
             rest(core)
+
+
+def test_a_queue_that_a_session_turned_away_is_not_silent_while_that_session_has_its_turn_soon() -> None:
+    """A turn for large chunks that ends early leaves its session in the queue's line. The check took it for a queue
+    that nothing serves (the fuzzer found it, with tiny limits)."""
+    core = CoreDriver()
+    core.change(declare(QUEUE), bind(QUEUE, "k"))
+    session, other = core.session(), core.session()
+    for one in (session, other):
+        core.attach(one, QUEUE, messages=1)
+    core.pump()
+    core.change(publish("k", b"x"), publish("k", b"y"), publish("k", b"z"))
+    core.pump()
+    for one in (session, other):
+        (taken,) = core.dispatcher.take(one, 1 << 20).deliveries
+        core.ack(one, "k", taken.low, taken.to)
+    registry = core.dispatcher.registry
+    (feed,) = core.dispatcher.feeds.values()
+    registry.ready.clear()
+    registry.roomy.clear()
+
+    def silent() -> list[str]:
+        return [one.reason for one in silent_streams(core.dispatcher, [feed])]
+
+    assert silent() == ["it lags and its feed is not in line"]
+    session.turned_away.expect_large(feed)
+    assert silent() == ["it lags and its feed is not in line"], "it has no turn"
+    registry.roomy[session] = None
+    assert not silent()
+    registry.roomy.clear()
+    core.dispatcher.shares.line.wait(session)
+    assert not silent()

@@ -23,7 +23,7 @@ KEYS = [f"k{number}" for number in range(200)]
 
 
 def backlog(core: CoreDriver, queue: str) -> int:
-    return describe_queue(core.state, queue.encode(), 0, 0).messages
+    return describe_queue(core.state, queue.encode(), 0).messages
 
 
 def test_a_purge_forgets_what_a_session_has_and_opens_its_window() -> None:

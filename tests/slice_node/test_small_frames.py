@@ -211,7 +211,7 @@ async def test_small_frames_that_ask_for_large_answers_take_no_small_parts() -> 
     frames = kept_frames_of(100_000, 1_000_000, 100_000, FrameRoom(100_000))
     data = wire.SessionRequest(describe=wire.Describe(queues=[b"q"], bindings=True)).SerializeToString()
     held = [(await frames.parsed(data, f"hostile {number}", 0, lambda _: None))[1] for number in range(100)]
-    assert not frames.small.used_bytes and frames.reads._used_bytes
+    assert not frames.small.used_bytes and frames.small_reads.used_bytes
     assert (await asyncio.wait_for(ask_small(frames, "honest"), 10)).bytes
     waiting = [asyncio.create_task(frames.parsed(data, "more", 0, lambda _: None)) for _ in range(1000)]
     await asyncio.sleep(0.05)
@@ -245,7 +245,7 @@ async def test_a_look_takes_no_small_part_where_its_answer_has_no_room() -> None
     held: list[Reservation] = []
     for has_room in (True, False):
         _, kept, _ = await frames.parsed(look, "a", 0, lambda _: None)
-        assert bool(frames.small.used_bytes) is has_room and bool(frames.reads._used_bytes) is not has_room
+        assert bool(frames.small.used_bytes) is has_room and bool(frames.small_reads.used_bytes) is not has_room
         kept.free()
         while answers.has_room_for_small:
             answers.reserve(held.append, "hostile", SMALL_ANSWER_BYTES)
@@ -256,3 +256,30 @@ async def test_a_look_takes_no_small_part_where_its_answer_has_no_room() -> None
 async def ask_for_many(frames: KeptFrames, data: bytes) -> None:
     held = [await frames.parsed(data, "greedy", 0, lambda _: None) for _ in range(100)]
     assert held
+
+
+async def test_pulls_of_few_connections_that_are_not_answered_leave_room_for_those_of_others() -> None:
+    """Each keeps its room until it is answered. 1,920 of a large queue, sent once over two connections, made the pulls
+    and describes of all sessions wait for 20 minutes."""
+    frames = kept_frames_of(100_000, 200_000, 100_000, FrameRoom(100_000))
+    pull = wire.SessionRequest(pull=wire.Pull(queue=b"large", messages_max=1)).SerializeToString()
+
+    def asked(connection: str) -> asyncio.Task[tuple[Frame, Kept, float]]:
+        return asyncio.create_task(frames.parsed(pull, connection, 0, lambda _: None))
+
+    greedy = [asked(f"greedy {number % 2}") for number in range(1_000)]
+    await asyncio.sleep(0.01)
+    assert frames.reads.crowded and not all(task.done() for task in greedy)
+    honest = [asked("honest") for _ in range(5)]
+    done, _ = await asyncio.wait(honest, timeout=10)
+    assert len(done) == len(honest)
+    assert frames.small_reads.used_bytes < 100_000
+    while greedy:
+        now, _ = await asyncio.wait(greedy, timeout=30, return_when=asyncio.FIRST_COMPLETED)
+        assert now
+        for task in now:
+            task.result()[1].free()
+            greedy.remove(task)
+    for task in done:
+        task.result()[1].free()
+    assert not frames.small_reads.used_bytes and not frames.reads._used_bytes

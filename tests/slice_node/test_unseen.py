@@ -126,3 +126,18 @@ def test_a_queue_whose_pulled_messages_are_unbound_away_is_consumed_no_longer() 
     core.change(unbind("q", "k", discard=True))
     core.settle()
     assert not core.dispatcher.registry.is_consumed(queue_id)
+
+
+@pytest.mark.parametrize("lease_ms", [0, TIMEOUT_MS])
+def test_what_was_pulled_and_no_program_was_given_comes_to_another_session_in_order(lease_ms: int) -> None:
+    core = NacksDriver()
+    declared(core, "q", max_deliveries=2)
+    core.change(bind("q", "k"), *[publish("k", b"x")] * 5)
+    for _ in range(3):
+        session = core.session()
+        pulled = core.pull(session, "q", 3, lease_ms)
+        assert [(one.low, one.redelivered) for one in pulled] == [(1, 0), (2, 0), (3, 0)]
+        named = wire.Ack(key=b"k", low=1, to=4, queues=[b"q"])
+        core.frame(session, wire.Nacks(messages=[named], unseen=True))
+        core.settle()
+    assert core.times(attached(core)) == [(offset, 0) for offset in range(1, 6)]

@@ -17,7 +17,13 @@ from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import watch_stream
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.limits import LARGE_ANSWER_BYTES, SNAPSHOTS, WATCH_WRITE_COSTS, WATCH_WRITE_S
+from shoal_slice_node.adapters.limits import (
+    BRIEF_ANSWER_BYTES,
+    LARGE_ANSWER_BYTES,
+    SNAPSHOTS,
+    WATCH_WRITE_COSTS,
+    WATCH_WRITE_S,
+)
 from shoal_slice_node.adapters.watch_writes import WatchWrite, WatchWrites
 from shoal_slice_node.adapters.write_turns import WriteTurns
 from shoal_slice_node.core.dispatch.shares import Share
@@ -27,7 +33,7 @@ from shoal_slice_node.core.watching.limits import WATCHES_PER_CONNECTION_MAX
 from shoal_slice_node.core.watching.watcher import Watcher
 from shoal_slice_node.core.watching.watching import Watching
 from tests.slice_node.brokers import WAIT_S, connected, connections, running, served
-from tests.slice_node.core_driver import bind, declare, drop, unbind
+from tests.slice_node.core_driver import bind, declare, drop, publish, unbind
 from tests.slice_node.raw_session import NARROW, RawSession
 
 if TYPE_CHECKING:
@@ -194,6 +200,7 @@ async def test_a_watch_that_is_not_read_ends_soon_where_others_wait_for_the_memo
         for begin in range(0, 900, 300):
             await session.change(declare(*names[begin : begin + 300]))
             await session.change(*[bind(name, "room") for name in names[begin : begin + 300]])
+        await session.change(publish("room", bytes(BRIEF_ANSWER_BYTES)))
         read = stub.Watch(MEMBERS)
         assert (await told(read)).more
         stub_of_slow: SliceServiceAsyncStub = SliceServiceStub(slow)
@@ -202,9 +209,10 @@ async def test_a_watch_that_is_not_read_ends_soon_where_others_wait_for_the_memo
         share, writes = broker.answers.share, broker.watch_writes
         while (await told(read)).more:
             pass
-        await until(stub, lambda: len(writes._writing) == 1 and share.used_bytes > 0)
+        # Until the last part of the one that is read has left.
+        await until(stub, lambda: [share.used_bytes] == [write.held_bytes for write in writes._writing])
         (write,) = writes._writing
-        assert share.used_bytes == write.held_bytes > sum(map(len, names)), "all parts that it is still told count"
+        assert write.held_bytes > sum(map(len, names)), "all parts that it is still told count"
         held_bytes = share.free_bytes - LARGE_ANSWER_BYTES + 1
         share.hold(held_bytes)  # Others hold so much that the watch keeps out a peek.
         peek = wire.Pull(queue=names[0].encode(), peek=True)

@@ -13,7 +13,7 @@ from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import requests
 from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.limits import ANSWERS_PENDING_MAX, DESCRIBE_WEIGHT
-from shoal_slice_node.core.node.requests import Read
+from shoal_slice_node.core.node.reads import Read
 from shoal_slice_node.core.turns import Source
 
 from .brokers import connected, running

@@ -26,6 +26,8 @@ LIFE_BYTES: Final = 8
 """Bytes of a life on the wire."""
 LIFE_OVER: Final = (1 << 64) - 1
 """No queue has this life: it stands for one that ended."""
+LIFE_LEFT: Final = LIFE_OVER - 1
+"""Nor this one: it stands for that of a queue that has left the inbox."""
 
 
 class Acked(NamedTuple):

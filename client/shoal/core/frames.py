@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from shoal.core.waiters import Waiter, fail_waiter
 from shoal.limits import REQUEST_OVERHEAD_BYTES
@@ -111,8 +111,8 @@ class ProbeFrame(Frame):
 
 
 class PullFrame(QuestionFrame):
-    """Carries a pull. `on_answer` gets the answer even if its caller has left: the slice gives these messages to no
-    other consumer now."""
+    """Carries a pull. `on_answer` gets the answer even if its caller has left, as what it brings must be given back.
+    `waiter`: is failed where there is none."""
 
     __slots__ = ("_on_answer",)
 
@@ -120,7 +120,7 @@ class PullFrame(QuestionFrame):
         self,
         pull: wire.Pull,
         deadline: float,
-        waiter: Waiter[wire.Answer],
+        waiter: Waiter[Any],
         on_answer: Callable[[wire.Answer], None],
     ) -> None:
         super().__init__(pull, deadline, waiter)

@@ -22,15 +22,8 @@ class LateAcks:
         """The part of `_late` that no flush has told of."""
         self._forgotten = 0
         """The number of messages forgotten at a bound while untold."""
-        self._renewed = PairRanges()
-        """Messages that were nacked and then acked, and came anew before the ack was answered: what the program has of
-        them is not acked."""
 
     def __bool__(self) -> bool:
-        return bool(self._late or self._renewed)
-
-    @property
-    def any(self) -> bool:
         """Returns whether there are late acks."""
         return bool(self._late)
 
@@ -50,7 +43,7 @@ class LateAcks:
 
     def take(self, pair: Pair, ranges: Ranges) -> None:
         """Removes what came again, or what the slice says is acked."""
-        for book in (self._late, self._untold, self._renewed):
+        for book in (self._late, self._untold):
             book.take(pair, ranges)
 
     def lose(self, pair: Pair, ranges: Ranges) -> None:
@@ -61,22 +54,11 @@ class LateAcks:
     def forget(self, handles: Iterable[int]) -> None:
         """Removes all of these handles."""
         handles = list(handles)
-        for book in (self._late, self._untold, self._renewed):
+        for book in (self._late, self._untold):
             book.forget(handles)
 
-    def renew(self, pair: Pair, ranges: Ranges) -> None:
-        """Notes messages that came anew while an earlier ack of theirs is not answered."""
-        self._renewed.add(pair, ranges)
-
-    def take_renewed(self, pair: Pair, ranges: Ranges) -> Ranges:
-        """Returns those of these messages that came anew, and forgets that: their earlier ack is answered."""
-        found = both(self._renewed.get(pair), ranges)
-        self._renewed.take(pair, found)
-        return found
-
-    def stream_ended(self) -> PairRanges:
-        """Takes in that no ack is under way any more. Returns a copy of the late acks."""
-        self._renewed = PairRanges()
+    def copy(self) -> PairRanges:
+        """Returns a copy of what there is."""
         return self._late.copy()
 
     def take_untold(self) -> int:
@@ -85,15 +67,26 @@ class LateAcks:
         self._untold, self._forgotten = PairRanges(), 0
         return untold
 
-    def blocks(self) -> list[Acked]:
-        """Returns the late acks."""
-        return acks_of(self._late)
+    def divide(self, unacked: Iterable[Acked]) -> None:
+        """Has these asked for in halves from now on: the slice says that not all of their messages are acked."""
+        for key, first, end, handles in unacked:
+            for handle in handles:
+                for book in (self._late, self._untold):
+                    book.divide((key, handle), end - first)  # type: ignore[arg-type]  # a handle
+
+    def some(self, ranges_max: int) -> list[Acked]:
+        """Returns so many ranges of late acks of which no flush has told, and so many of all. The next call goes on
+        behind them: all have their turn."""
+        found = self._untold.take_turns(ranges_max)
+        for pair, ranges in self._late.take_turns(ranges_max).items():
+            found[pair] = tuple(sorted({*found.get(pair, ()), *ranges}))  # Not joined: they may be halves.
+        return acks_of(found.items())
 
 
-def acks_of(book: PairRanges) -> list[Acked]:
-    """Returns what a book has as acks; handles with equal ranges of a key together."""
+def acks_of(items: Iterable[tuple[Pair, Ranges]]) -> list[Acked]:
+    """Returns pairs with their ranges as acks; handles with equal ranges of a key together."""
     found: dict[tuple[bytes, int, int], list[int]] = {}
-    for (key, handle), ranges in book.items():
+    for (key, handle), ranges in items:
         for first, end in ranges:
             found.setdefault((key, first, end), []).append(handle)
     return [Acked(*span, handles) for span, handles in found.items()]

@@ -30,6 +30,7 @@ def merge_descriptions(
         oldest_ms=min((part.oldest_ms for part in present if part.oldest_ms), default=0),
         attached_sessions=max((part.attached_sessions for part in present), default=0),
         consumed=any(map(consumed, present)),
+        unacked=sum(part.unacked for part in present),
         bindings=tuple(_binding(binding) for part in present for binding in part.bindings),
         farewell=farewell,
     )
@@ -48,7 +49,8 @@ def consumed(part: wire.QueueDescription) -> bool:
 
 
 def _binding(binding: wire.BindingDescription) -> BindingDescription:
-    return BindingDescription(text(binding.key), binding.start, binding.cursor, binding.end, binding.messages)
+    key, start, cursor, end = text(binding.key), binding.start, binding.cursor, binding.end
+    return BindingDescription(key, start, cursor, end, binding.messages, binding.unacked, binding.full)
 
 
 def key_description(name: Name, key: wire.KeyDescription) -> KeyDescription:

@@ -38,6 +38,11 @@ class PendingAcks:
         """Returns the ranges of first <= offset < end of a key that the consumer has not acked."""
         return without(((first, end),), self.within(key, consumer, first, end))
 
+    def lowest(self, key: bytes, consumer: AckConsumer) -> int | None:
+        """Returns the lowest offset of a key that the consumer has acked; None: there is none."""
+        layers = self._found().get(key, {}).get(consumer)
+        return layers[0][0][0] if layers else None
+
     def messages(self, consumers: Set[AckConsumer]) -> int:
         """Returns how many messages these consumers have acked. O(keys that have acks, with their consumers)."""
         acked = 0

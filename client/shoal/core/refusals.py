@@ -26,6 +26,15 @@ def connection_cut() -> Unavailable:
     return Unavailable("the connection was closed; the outcome of what was under way is unknown", subject="connection")
 
 
+def left_inbox(queue: bytes) -> Conflict:
+    """Returns the error of a transaction that acks a message of a queue that has left its inbox."""
+    return Conflict(
+        f"queue {show(queue)} has left the inbox since the message was given: it was detached, or another session"
+        " took it over. The message is given again to its next consumer; this transaction does not ack it",
+        subject=show(queue),
+    )
+
+
 def acks_late(slice_name: str, messages: int) -> Unavailable:
     """Returns the error of acks that came when their messages had been taken back, and could not come again here."""
     return Unavailable(

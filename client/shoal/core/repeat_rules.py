@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from shoal.core.acks import Acked, together
+from shoal.core.acks import Acked
 from shoal.core.handed_out import HandedOut
 from shoal.core.handled_ranges import HandledRange
-from shoal.core.offset_ranges import Ranges, merged
+from shoal.core.offset_ranges import Ranges, without
 from shoal.core.pending_acks import PendingAcks
-from shoal.core.repeats import Repeats
+from shoal.core.repeats import UNTOLD, Repeats, Told
 
 
 class RepeatRule(Protocol):
@@ -30,9 +30,10 @@ class RepeatRule(Protocol):
         """Returns whether acks are to be sent before a nack that was given after them."""
 
     def came(
-        self, key: bytes, first: int, end: int, handles: Sequence[int]
+        self, key: bytes, first: int, end: int, handles: Sequence[int], told: Told = UNTOLD
     ) -> tuple[list[HandledRange], list[HandledRange]]:
-        """Records messages that came. Returns those to be handed out, and those to be acked again."""
+        """Records messages that came. Returns those to be handed out, and those to be acked again. `told`: by the
+        slice."""
 
     def handed_out(self, key: bytes, first: int, end: int, handles: Sequence[int], now_s: float) -> None:
         """Records that the program has messages of this stream."""
@@ -87,19 +88,20 @@ class DropRepeats:
     acks_go_first = False
 
     def __init__(self, pending: PendingAcks) -> None:
-        self._pending = pending
         self.repeats = Repeats(pending)
 
     def came(
-        self, key: bytes, first: int, end: int, handles: Sequence[int]
+        self, key: bytes, first: int, end: int, handles: Sequence[int], told: Told = UNTOLD
     ) -> tuple[list[HandledRange], list[HandledRange]]:
-        return self.repeats.deliver(key, first, end, handles)
+        return self.repeats.deliver(key, first, end, handles, told)
 
     def handed_out(self, key: bytes, first: int, end: int, handles: Sequence[int], now_s: float) -> None:
         """Does nothing: what came and is not acked is remembered anyway."""
 
     def acked(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
-        """Does nothing until it is answered."""
+        """Does nothing until it is answered, but where an earlier ack is not answered yet."""
+        for handle in handles if self.repeats.renewed else ():
+            self.repeats.renewed.acked((key, handle), ((first, end),))
 
     def acked_of_before(
         self, key: bytes, first: int, end: int, handles: Sequence[int], unconfirmed: Container[int]
@@ -107,14 +109,14 @@ class DropRepeats:
         return self.repeats.ack(key, first, end, handles, unconfirmed)
 
     def answered(self, acks: Iterable[Acked]) -> None:
-        for key, ranges, handles in together(acks):
-            self.repeats.answered(key, merged(ranges), handles)  # type: ignore[arg-type]  # handles
+        self.repeats.acks_answered(acks)
 
     def acked_late(self, acks: Iterable[Acked]) -> None:
         self.repeats.acked_late(acks)
 
     def nacked(self, key: bytes, first: int, end: int, handle: int, now: bool) -> Ranges:
-        return self.repeats.nack(key, self._pending.outside(key, handle, first, end), handle, now)
+        acked = self.repeats.renewed.acks_within(key, handle, first, end)
+        return self.repeats.nack(key, without(((first, end),), acked), handle, now)
 
     def given_back(self, key: bytes, first: int, end: int, handles: Sequence[int], now: bool) -> list[HandledRange]:
         if now and not self.repeats.remembers_acks:  # The usual case: one step for all handles.
@@ -155,7 +157,7 @@ class HandOutRepeats:
         self._out = HandedOut()
 
     def came(
-        self, key: bytes, first: int, end: int, handles: Sequence[int]
+        self, key: bytes, first: int, end: int, handles: Sequence[int], told: Told = UNTOLD
     ) -> tuple[list[HandledRange], list[HandledRange]]:
         return [(first, end, handles)], []
 

@@ -2,12 +2,14 @@
 
 A message is handed out once. It is remembered until the slice has answered its ack. An answered ack is durable: the
 slice never gives such an offset again for the same binding. If the offset comes again, it is new (of another binding).
-An ack may be late: the slice had taken the message back. That comes again, and is acked again (late_acks.py).
+An ack may be late: the slice had taken the message back. That comes again, and is acked again (late_acks.py), unless
+the leader that gave all of the key that is remembered says that it gives it for the first time: that is new, too.
 
 Messages belong to the stream that brought them. After a lost stream the slice gives again what was not acked, and an
 ack takes effect only for messages given on the stream that it is sent on. So an ack of a message of an earlier stream
 waits here until the message has come again. It may never come: the slice may have taken the first ack, or given the
-message to others. Until it comes, or the slice says that it is acked, the ack is in doubt (../ack_doubts.py asks).
+message to others. Until it comes, or the slice says that it is acked, the ack is in doubt (../ack_doubts.py asks). What
+is acked then is forgotten, but for copies that are on their way (settled.py).
 
 Ranges are kept, not a high mark: messages of another session that ended may come late, below what was seen, and be new.
 Bounded: SEEN_RANGES_EACH to SEEN_RANGES_MAX ranges a pair, SEEN_ENTRIES_MAX pairs, of one key or many. What is
@@ -17,8 +19,10 @@ Long because each step keeps all books of a message in agreement.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
+from operator import itemgetter
+from typing import NamedTuple
 
 from shoal.core.acks import Acked, together
 from shoal.core.handled_ranges import HandledRange, deliver_apart
@@ -26,6 +30,8 @@ from shoal.core.late_acks import LateAcks, acks_of
 from shoal.core.offset_ranges import Ranges, both, count, joined, merged, with_range, within, without
 from shoal.core.pair_ranges import Pair, PairRanges
 from shoal.core.pending_acks import PendingAcks
+from shoal.core.renewed import Renewed
+from shoal.core.settled import Settled
 from shoal.limits import (
     FORGOTTEN_HANDLES_MAX,
     SEEN_ENTRIES_MAX,
@@ -35,14 +41,26 @@ from shoal.limits import (
 )
 
 
+class Told(NamedTuple):
+    """Holds what the slice tells with messages. `epoch`: its leader's (0: it is not known). `redelivered`: how often
+    that leader gave them before."""
+
+    epoch: int = 0
+    redelivered: int = 0
+
+
+UNTOLD = Told()
+
+
 class _Key:
     """Keeps, for each handle of a key, the ranges handed out and not known to be acked. Handles with equal ranges share
-    one tuple."""
+    one tuple. `epoch`: in which the slice's leader gave all that is kept; 0: they were several, or it is not known."""
 
-    __slots__ = ("forgotten", "marks")
+    __slots__ = ("epoch", "forgotten", "marks")
 
-    def __init__(self, forgotten: int) -> None:
+    def __init__(self, forgotten: int, epoch: int) -> None:
         self.marks: dict[int, Ranges] = {}
+        self.epoch = epoch
         self.forgotten = forgotten
         """The number of forgotten handles (`Repeats._forgotten`) that were already removed from `marks`."""
 
@@ -69,6 +87,10 @@ class Repeats:
         """Messages that came again on this stream and were not acked: a part of what was handed out."""
         self.late = LateAcks()
         """A part of `_acked`, and not of `_doubt`."""
+        self.renewed = Renewed(pending)
+        """A part of what was handed out."""
+        self.copies = Settled()
+        """No part of it: what was acked and settled, and may come once more on this stream."""
         self._nacked = False
         """True if something was nacked on this stream: it may come anew before an ack is answered."""
         self._forgotten: list[int] = []
@@ -88,7 +110,17 @@ class Repeats:
 
     def doubts(self) -> list[Acked]:
         """Returns the acks in doubt; handles with equal ranges of a key together."""
-        return acks_of(self._doubt)
+        return acks_of(self._doubt.in_parts())
+
+    def some_doubts(self, ranges_max: int) -> list[Acked]:
+        """Returns so many ranges of acks in doubt. The next call goes on behind them: all have their turn."""
+        return acks_of(self._doubt.take_turns(ranges_max).items())
+
+    def divide_doubts(self, unacked: Iterable[Acked]) -> None:
+        """Has these asked for in halves from now on: the slice says that not all of their messages are acked."""
+        for key, first, end, handles in unacked:
+            for handle in handles:
+                self._doubt.divide((key, handle), end - first)  # type: ignore[arg-type]  # a handle
 
     def settled(self, acks: Iterable[Acked]) -> None:
         """Records that the slice says of acks in doubt that it has them, or that their messages are gone. A message
@@ -98,11 +130,31 @@ class Repeats:
             for handle in handles:
                 self._doubt.take((key, handle), taken)  # type: ignore[arg-type]  # a handle
 
+    def forget_settled(self, acks: Iterable[Acked]) -> bool:
+        """Records the same, and forgets the messages at once, but as `copies`; their `nack` is to be set then. Returns
+        whether any was in doubt."""
+        any_settled = False
+        for key, ranges, handles in together(acks):
+            taken = merged(ranges)
+            groups: dict[Ranges, list[int]] = {}
+            for handle in handles:
+                pair: Pair = (key, handle)  # type: ignore[assignment]  # a handle
+                if settled := both(self._doubt.get(pair), taken):
+                    self._doubt.take(pair, settled)
+                    self._acked.take(pair, settled)
+                    self.copies.add(pair, settled)
+                    groups.setdefault(settled, []).append(pair[1])
+            for settled, same in groups.items():
+                any_settled = True
+                self.answered(key, settled, same)
+        return any_settled
+
     def forget_doubts(self, handles: Iterable[int]) -> None:
         """Drops what is in doubt of handles that another session has now, or that leave: there is no way left to ask or
         to ack again. They may be attached again: what the program has of them stays a repeat."""
         self._doubt.forget(handles)
         self.late.forget(handles)
+        self.renewed.forget(handles)
 
     def lose_doubts(self, handles: Collection[int]) -> None:
         """Takes acks of these handles that are in doubt, or have no answer, for forgotten: their life is not known."""
@@ -125,7 +177,7 @@ class Repeats:
                 self._late_of((key, handle), taken)  # type: ignore[arg-type]  # a handle
 
     def _late_of(self, pair: Pair, taken: Ranges) -> None:
-        renewed = self.late.take_renewed(pair, taken)
+        renewed = self.renewed.answered(pair, taken)
         had = without(both(within(self._marks(pair[0]).get(pair[1], ()), taken[0][0], taken[-1][1]), taken), renewed)
         if had:  # Of what has come again since, the second ack is under way.
             had = without(had, self._pending.within(*pair, had[0][0], had[-1][1]))
@@ -143,10 +195,10 @@ class Repeats:
                 self.answered(key, late, (handle,))  # type: ignore[arg-type]  # a handle
 
     def deliver(
-        self, key: bytes, first: int, end: int, handles: Sequence[int]
+        self, key: bytes, first: int, end: int, handles: Sequence[int], told: Told = UNTOLD
     ) -> tuple[list[HandledRange], list[HandledRange]]:
         """Records messages that came. Returns the new ones, usually all, and those acked before, to be acked again."""
-        marks = self._used(key)
+        marks = self._used(key, told.epoch)
         size = len(marks)
         before = list(map(marks.get, handles))
         if before.count(before[0]) == len(before):  # The usual case: one step for all handles.
@@ -160,7 +212,12 @@ class Repeats:
         self._entries += len(marks) - size
         if self._nacked:
             self._renew(key, news)
-        again = [] if whole else self._come_again(key, first, end, handles, before)
+        anew: dict[int, Ranges] = {}
+        if not whole and told.redelivered == 0 and told.epoch:
+            anew = self._bound_again(key, first, end, handles, before)
+            again_new = [(low, high, (handle,)) for handle, ranges in anew.items() for low, high in ranges]
+            news = sorted([*news, *again_new], key=itemgetter(0))
+        again = [] if whole else self._come_again(key, first, end, handles, before, anew)
         if longest > 1 and longest > self._ranges_max:
             self._forget_lowest(key, marks, handles)
         if self._entries > self._entries_max:
@@ -171,7 +228,7 @@ class Repeats:
         """Notes of new messages those that were nacked and then acked, and came before that ack is answered."""
         for first, end, handles in news:
             for handle in handles:
-                self.late.renew((key, handle), self._pending.within(key, handle, first, end))
+                self.renewed.add((key, handle), self._pending.within(key, handle, first, end))
 
     def ack(
         self, key: bytes, first: int, end: int, handles: Sequence[int], unconfirmed: Container[int] = ()
@@ -205,9 +262,20 @@ class Repeats:
             self._bound_acked(pair)
         return sent
 
+    def acks_answered(self, acks: Iterable[Acked]) -> None:
+        """Records that the slice has these acks of messages that it gave on this stream."""
+        for key, ranges, handles in together(acks):
+            taken = merged(ranges)
+            if not self.renewed:
+                self.answered(key, taken, handles)  # type: ignore[arg-type]  # handles
+                continue
+            for handle in handles:
+                now = without(taken, self.renewed.answered((key, handle), taken))  # type: ignore[arg-type]  # a handle
+                self.answered(key, now, (handle,))  # type: ignore[arg-type]  # a handle
+
     def answered(self, key: bytes, ranges: Ranges, handles: Sequence[int]) -> None:
-        """Records that the slice has the ack of these messages, which it gave on this stream: they do not come
-        again."""
+        """Records that the program has done these messages, or does not have them: they do not come again, or are
+        new."""
         if (found := self._keys.get(key)) is None:
             return
         marks = self._marks(key)
@@ -230,6 +298,9 @@ class Repeats:
             for handle in handles:
                 self._acked.take((key, handle), both(self.late.get((key, handle)), ranges))
                 self.late.take((key, handle), ranges)
+        if self.renewed:
+            for handle in handles:
+                self.renewed.given_back((key, handle), ranges)
 
     def nack(self, key: bytes, ranges: Ranges, handle: int, now: bool) -> Ranges:
         """Records a nack of messages that were not acked: they are new when they come again. `now`: they came on this
@@ -244,9 +315,17 @@ class Repeats:
     def stream_ended(self, unanswered: Iterable[Acked]) -> None:
         """Records a lost stream. `unanswered`: acks given for its messages; the slice may have them or not."""
         self._again, self._nacked = PairRanges(), False
+        self.copies.clear()
         self._forget_settled()
+        renewed = self.renewed.stream_ended()
         for key, ranges, handles in together(unanswered):
-            self._ack(key, merged(ranges), handles)  # type: ignore[arg-type]  # handles
+            taken = merged(ranges)
+            if not renewed:
+                self._ack(key, taken, handles)  # type: ignore[arg-type]  # handles
+                continue
+            for handle in handles:
+                if now := without(taken, renewed.get((key, handle))):  # type: ignore[arg-type]  # a handle
+                    self._ack(key, now, (handle,))  # type: ignore[arg-type]  # a handle
 
     def forget(self, handles: Iterable[int]) -> None:
         """Forgets handles that left the inbox, and those whose queue's life ended: messages that come for them from now
@@ -258,6 +337,8 @@ class Repeats:
         for book in (self._acked, self._doubt, self._again):
             book.forget(gone)
         self.late.forget(gone)
+        self.renewed.forget(gone)
+        self.copies.forget(gone)
         if len(self._forgotten) > FORGOTTEN_HANDLES_MAX:
             for key in list(self._keys):
                 self._marks(key)
@@ -269,7 +350,8 @@ class Repeats:
     def unacked(self, handle: int) -> int:
         """Returns how many messages were handed out for a handle and not acked. O(keys and pending acks)."""
         handed = sum(count(self._marks(key).get(handle, ())) for key in list(self._keys))
-        return handed - sum(map(count, self._acked.of(handle))) - self._pending.messages({handle})
+        acked = sum(map(count, self._acked.of(handle))) + self._pending.messages({handle})
+        return handed - acked + self.renewed.messages(handle)
 
     def full_key(self, handle: int, most: int) -> tuple[bytes, int, int] | None:
         """Returns a key of which a handle has at least `most` unacked, counting messages and, where these are in
@@ -290,7 +372,7 @@ class Repeats:
         """Returns the ranges of first <= offset < end that were handed out for a handle and not acked."""
         left = within(self._marks(key).get(handle, ()), first, end)
         left = without(left, within(self._acked.get((key, handle)), first, end))
-        return without(left, self._pending.within(key, handle, first, end))
+        return without(left, self.renewed.acks_within(key, handle, first, end))
 
     def unanswered(self, handles: Container[int]) -> Iterator[int]:
         """Yields numbers of messages, each above 0, that were handed out for these handles, of which the application
@@ -310,10 +392,12 @@ class Repeats:
         """Returns how many ranges of one pair are remembered."""
         return min(SEEN_RANGES_MAX, max(SEEN_RANGES_EACH, SEEN_RANGES_ALL // max(1, self._entries)))
 
-    def _used(self, key: bytes) -> dict[int, Ranges]:
+    def _used(self, key: bytes, epoch: int) -> dict[int, Ranges]:
         found = self._keys.pop(key, None)
         if found is None:
-            found = _Key(len(self._forgotten))
+            found = _Key(len(self._forgotten), epoch)
+        elif found.epoch != epoch:
+            found.epoch = 0
         self._keys[key] = found
         if found.forgotten != len(self._forgotten):
             self._leave_out(found)
@@ -344,11 +428,38 @@ class Repeats:
             marks.pop(handle, None)
         self._entries += len(marks) - size
 
-    def _come_again(
+    def _bound_again(
         self, key: bytes, first: int, end: int, handles: Sequence[int], before: Sequence[Ranges | None]
+    ) -> dict[int, Ranges]:
+        """Takes in that a leader gives these for the first time. What it gave before is new then: the queue was bound
+        again from earlier on. It gave all that is acked on its stream, and, if it gave all that is remembered of the
+        key, what was acked for good or late, too. Returns those that are new. (An ack that reaches the slice only after
+        it gave them acks these.)"""
+        gave_all = self._keys[key].epoch != 0
+        anew: dict[int, Ranges] = {}
+        for handle, ranges in zip(handles, before, strict=True):
+            pair = (key, handle)
+            acked = within(self._acked.get(pair), first, end) if gave_all else ()
+            acked = without(acked, self._doubt.get(pair))
+            self._acked.take(pair, acked)
+            self.late.take(pair, acked)
+            under_way = both(self.renewed.acks_within(key, handle, first, end), within(ranges or (), first, end))
+            self.renewed.add(pair, under_way)
+            if found := joined(acked, under_way):
+                anew[handle] = found
+        return anew
+
+    def _come_again(
+        self,
+        key: bytes,
+        first: int,
+        end: int,
+        handles: Sequence[int],
+        before: Sequence[Ranges | None],
+        anew: Mapping[int, Ranges],
     ) -> list[HandledRange]:
-        """Records messages that handles had `before`. Returns those that were acked; the others may be acked from now
-        on."""
+        """Records messages that handles had `before`. Returns those that were acked, but for what is `anew`; the others
+        may be acked from now on."""
         acked: list[HandledRange] = []
         most = self._ranges_max
         for handle, ranges in zip(handles, before, strict=True):
@@ -360,7 +471,8 @@ class Repeats:
             for book in (self._acked, self._doubt):
                 book.take(pair, done)
             self.late.take(pair, done)
-            done = joined(done, both(self._pending.within(key, handle, first, end), known))
+            done = joined(done, both(self.renewed.acks_within(key, handle, first, end), known))
+            done = without(done, anew.get(handle, ()))
             acked += [(low, high, (handle,)) for low, high in done]
             came = joined(self._again.get(pair), without(known, done))
             # Too many ranges: the lowest become one. An ack sent too early has no effect, and its message is handed out
@@ -429,7 +541,7 @@ class Repeats:
     def _forget_settled(self) -> None:
         """Forgets the acked messages that are not in doubt: what was on its way ended with the stream, and the slice
         does not give them again."""
-        kept = self.late.stream_ended()
+        kept = self.late.copy()
         for pair, doubt in self._doubt.items():
             kept.add(pair, doubt)
         for pair, acked in list(self._acked.items()):

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from shoal.broker import Broker
 from shoal.telling import OnError, OnState
 from shoal.testing.fake_slice import FakeSlice
-from shoal.testing.limits import DEADLINE_S, NAMES_TRIED_MAX, PARTITIONS
+from shoal.testing.limits import DEADLINE_S, FAKE_EPOCH, NAMES_TRIED_MAX, PARTITIONS
 from shoal.testing.memory_transport import MemoryTransport
 from shoal_contract import arguments
 from shoal_contract.names import direct_key
@@ -124,7 +124,9 @@ class FakeCluster:
         response = wire.WatchMapResponse(map_version=self.map.version)
         for name in self.map.slices:
             slice_ = self.slices[name]
-            response.slices.add(slice=name, address=slice_.address, epoch=1, admin_address=slice_.admin_address)
+            response.slices.add(
+                slice=name, address=slice_.address, epoch=FAKE_EPOCH, admin_address=slice_.admin_address
+            )
         if sent is None:
             response.partitions = self.map.partitions
             response.owners.extend(self.map.owners)

@@ -16,6 +16,7 @@ from shoal.testing.fake_looks import FakeLooks
 from shoal.testing.fake_session import FakeSession, consumed_elsewhere, delivery_of, refused_pull
 from shoal.testing.fake_state import FakeState, refused_first
 from shoal.testing.fake_watch import FakeWatches
+from shoal.testing.limits import FAKE_EPOCH
 from shoal_contract.errors import ShoalError, from_wire
 from shoal_contract.limits import PRODUCER_BYTES, PULL_LEASE_MS_MAX, WINDOW_MESSAGES_DEFAULT
 from shoal_contract.wire import slice_pb2 as wire
@@ -280,7 +281,7 @@ class FakeSlice:
         parts = map(self.state.queues.parts.get, attach.queues)
         timeouts_ms = [part.options.ack_timeout_ms if part is not None else 0 for part in parts]
         answer.ack_timeouts_ms.extend(timeouts_ms if any(timeouts_ms) else ())
-        answer.tells_nacks_taken = self.tells_nacks_taken
+        answer.tells_nacks_taken, answer.epoch = self.tells_nacks_taken, FAKE_EPOCH
         if self.tells_lives:
             answer.lives.extend(lives)
 

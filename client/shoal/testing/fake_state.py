@@ -575,7 +575,10 @@ class FakeState:
                 offsets = set(range(max(binding.start, key.low), binding.end or key.head)) - binding.done
                 description.binding_count += 1
                 description.messages += len(offsets)
-                description.bindings.add(key=name, start=binding.start, end=binding.end, messages=len(offsets))
+                unacked = len(binding.given)
+                description.unacked += unacked
+                counts = {"messages": len(offsets), "unacked": unacked, "full": unacked >= KEY_UNACKED_MAX}
+                description.bindings.add(key=name, start=binding.start, end=binding.end, **counts)
         return description
 
     def _describe_key(self, name: bytes) -> wire.KeyDescription:

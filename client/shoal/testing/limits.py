@@ -28,3 +28,6 @@ DESCRIBE_BINDINGS_MAX: Final = 200_000
 
 HOPS_MAX: Final = 2
 """Dead-letter keys that one message may come to, as at a real slice."""
+
+FAKE_EPOCH: Final = 1
+"""The epoch of each fake slice's leader."""

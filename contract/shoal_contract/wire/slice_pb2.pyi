@@ -995,7 +995,9 @@ Global___Nacks: _TypeAlias = Nacks  # noqa: Y015
 
 @_typing.final
 class Pull(_message.Message):
-    """Takes up to messages_max messages for this session until acked, the session's end or lease_ms."""
+    """Takes up to messages_max messages for this session until acked, the session's end or lease_ms. It may bring fewer
+    though more wait; where it brings none and no gap, none wait that it may have.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1240,8 +1242,13 @@ class Attached(_message.Message):
     LIVES_FIELD_NUMBER: _builtins.int
     ACK_TIMEOUTS_MS_FIELD_NUMBER: _builtins.int
     TELLS_NACKS_TAKEN_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
     tells_nacks_taken: _builtins.bool
     """The slice tells up to which number it took nacks (Delivery.nacks_taken); one of an older version does not."""
+    epoch: _builtins.int
+    """The epoch in which the slice's leader leads. A leader counts what it gives (Delivery.redelivered) from the begin of
+    its epoch, so only within one epoch is a message with 0 surely new.
+    """
     @_builtins.property
     def absent(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Handles whose queue has no part on this slice yet: they are attached once it has."""
@@ -1266,10 +1273,11 @@ class Attached(_message.Message):
         lives: _abc.Iterable[_builtins.int] | None = ...,
         ack_timeouts_ms: _abc.Iterable[_builtins.int] | None = ...,
         tells_nacks_taken: _builtins.bool = ...,
+        epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "ack_timeouts_ms", b"ack_timeouts_ms", "lives", b"lives", "tells_nacks_taken", b"tells_nacks_taken"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["absent", b"absent", "ack_timeouts_ms", b"ack_timeouts_ms", "epoch", b"epoch", "lives", b"lives", "tells_nacks_taken", b"tells_nacks_taken"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1478,6 +1486,7 @@ class QueueDescription(_message.Message):
     INCARNATION_FIELD_NUMBER: _builtins.int
     FAREWELL_FIELD_NUMBER: _builtins.int
     CONSUMED_FIELD_NUMBER: _builtins.int
+    UNACKED_FIELD_NUMBER: _builtins.int
     queue: _builtins.bytes
     exists: _builtins.bool
     """False: this slice has no part of the queue, the rest is empty."""
@@ -1494,6 +1503,10 @@ class QueueDescription(_message.Message):
     """
     consumed: _builtins.bool
     """A session has the queue attached here, or has messages of it that it pulled here and did not ack."""
+    unacked: _builtins.int
+    """How many of its messages sessions and pulls have here and did not ack, or gave back with a delay that is not over;
+    of live bindings and ended ones: the sum of what its bindings have.
+    """
     @_builtins.property
     def options(self) -> _common_pb2.QueueOptions: ...
     @_builtins.property
@@ -1517,10 +1530,11 @@ class QueueDescription(_message.Message):
         incarnation: _builtins.int = ...,
         farewell: Global___FarewellDescription | None = ...,
         consumed: _builtins.bool = ...,
+        unacked: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["farewell", b"farewell", "options", b"options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_sessions", b"attached_sessions", "binding_count", b"binding_count", "bindings", b"bindings", "body_bytes", b"body_bytes", "consumed", b"consumed", "exists", b"exists", "farewell", b"farewell", "incarnation", b"incarnation", "messages", b"messages", "oldest_ms", b"oldest_ms", "options", b"options", "queue", b"queue"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attached_sessions", b"attached_sessions", "binding_count", b"binding_count", "bindings", b"bindings", "body_bytes", b"body_bytes", "consumed", b"consumed", "exists", b"exists", "farewell", b"farewell", "incarnation", b"incarnation", "messages", b"messages", "oldest_ms", b"oldest_ms", "options", b"options", "queue", b"queue", "unacked", b"unacked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1564,12 +1578,20 @@ class BindingDescription(_message.Message):
     CURSOR_FIELD_NUMBER: _builtins.int
     END_FIELD_NUMBER: _builtins.int
     MESSAGES_FIELD_NUMBER: _builtins.int
+    UNACKED_FIELD_NUMBER: _builtins.int
+    FULL_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     start: _builtins.int
     cursor: _builtins.int
     end: _builtins.int
     """First offset that will not be seen; 0: still bound."""
     messages: _builtins.int
+    unacked: _builtins.int
+    """How many of these messages sessions and pulls have and did not ack, or gave back with a delay that is not over."""
+    full: _builtins.bool
+    """So many are unacked, stretches that were acked above an unacked message included, that nothing but the lowest message is given until
+    some are acked, or come back: no consumer of the queue gets more of this key.
+    """
     def __init__(
         self,
         *,
@@ -1578,10 +1600,12 @@ class BindingDescription(_message.Message):
         cursor: _builtins.int = ...,
         end: _builtins.int = ...,
         messages: _builtins.int = ...,
+        unacked: _builtins.int = ...,
+        full: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "end", b"end", "key", b"key", "messages", b"messages", "start", b"start"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "end", b"end", "full", b"full", "key", b"key", "messages", b"messages", "start", b"start", "unacked", b"unacked"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

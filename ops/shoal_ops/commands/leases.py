@@ -11,17 +11,17 @@ from collections.abc import Mapping, Sequence
 import shoal
 from shoal_contract.names import encode_name, text
 from shoal_ops import output
-from shoal_ops.commands.verbs import connect, tell_gap, tell_message
+from shoal_ops.commands.verbs import connect, tell_gap, tell_pulled
 from shoal_ops.limits import BINDINGS_LISTED_MAX, SLICE_DEADLINE_S
 from shoal_ops.offsets import parse_offsets
 
 
 async def pull(at: str, queue: str, messages: int, lease_ms: int, as_json: bool) -> None:
-    """Prints messages, which are then taken until they are acked or nacked, or the lease ends."""
+    """Prints messages, which are then taken until they are acked or nacked, or the lease ends. What is not printed, as
+    the reader is gone or the command interrupted, is given back."""
     async with connect(at) as broker:
         leases = shoal.Leases(broker)
-        for message in await leases.pull(queue, messages, lease_ms=lease_ms, on_gap=tell_gap):
-            tell_message(message, as_json)
+        tell_pulled(await leases.pull(queue, messages, lease_ms=lease_ms, on_gap=tell_gap), as_json)
 
 
 async def ack(at: str, queue: str, key: str, offsets: Sequence[str], as_json: bool) -> None:

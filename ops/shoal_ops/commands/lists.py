@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import shoal
 from shoal_ops import output
-from shoal_ops.commands.verbs import connect
+from shoal_ops.commands.verbs import connect, tell_full
 
 Item = TypeVar("Item")
 
@@ -44,15 +44,16 @@ async def bindings(at: str, queue: str, after: str, limit: int, as_json: bool) -
         found = [asdict(entry) | {"key": output.plain(entry.key)} for entry in page.items]
         output.say_json({"bindings": found, "next": page.next})
         return
-    columns = ("key", "slice", "start", "cursor", "end", "head", "backlog")
+    columns = ("key", "slice", "start", "cursor", "end", "head", "backlog", "unacked")
     _tell_rows(
         columns,
         page,
         lambda one: (
             *(output.shown(one.key), one.slice, one.start, one.cursor, one.end or "bound"),
-            *(one.head, one.messages),
+            *(one.head, one.messages, one.unacked),
         ),
     )
+    tell_full([one.key for one in page.items if one.full])
 
 
 def _tell_names(what: str, page: shoal.Page[str | bytes], as_json: bool) -> None:

@@ -9,10 +9,10 @@ from datetime import UTC, datetime
 from typing import Final
 
 import shoal
-from shoal_contract.limits import BODY_BYTES_MAX
+from shoal_contract.limits import BODY_BYTES_MAX, KEY_UNACKED_MAX
 from shoal_ops import output
 from shoal_ops.headers import dead_letter_text, headers_json, parse_headers
-from shoal_ops.limits import TAIL_QUEUES_MAX, VERB_DEADLINE_S
+from shoal_ops.limits import FULL_KEYS_NAMED_MAX, TAIL_QUEUES_MAX, VERB_DEADLINE_S
 from shoal_ops.standard_input import read_standard_input
 from shoal_ops.starts import parse_start
 
@@ -138,12 +138,24 @@ async def farewell(
 async def pull(at: str, queue: str, messages: int, peek: bool, as_json: bool) -> None:
     """Prints messages before it acks them, so that messages lost in a broken pipe are delivered again."""
     async with connect(at) as broker:
-        found = await (broker.peek(queue, messages) if peek else broker.pull(queue, messages, on_gap=tell_gap))
-        for message in found:
-            tell_message(message, as_json)
-        if not peek:
+        if peek:
+            for message in await broker.peek(queue, messages):
+                tell_message(message, as_json)
+            return
+        left = messages
+        while left > 0:  # A pull may bring fewer though more wait, and no more of a key until some are acked.
+            try:
+                found = await broker.pull(queue, left, on_gap=tell_gap)
+            except shoal.OutcomeUnknown:
+                if left < messages:
+                    return  # No slice that answers has more.
+                raise
+            if not found:
+                return
+            tell_pulled(found, as_json)
             await broker.ack(*found)
             await broker.flush()
+            left -= len(found)
 
 
 async def tail(at: str, queues: Sequence[str], messages: int | None, ack: bool, as_json: bool) -> None:
@@ -210,11 +222,32 @@ async def describe(at: str, queue: str, as_json: bool) -> None:
         told
         | {"backlog messages": found.messages, "backlog bytes": found.body_bytes}
         | {"attached sessions": found.attached_sessions, "consumed": "yes" if found.consumed else "no"}
+        | {"unacked messages": found.unacked}
         | {"bindings": found.binding_count}
     )
-    rows = [(output.shown(one.key), one.start, one.cursor, one.end or "bound", one.messages) for one in found.bindings]
+    rows = [
+        (output.shown(one.key), one.start, one.cursor, one.end or "bound", one.messages, one.unacked)
+        for one in found.bindings
+    ]
     if rows:
-        output.table(("key", "start", "cursor", "end", "backlog"), rows)
+        output.table(("key", "start", "cursor", "end", "backlog", "unacked"), rows)
+    tell_full([one.key for one in found.bindings if one.full])
+
+
+def tell_full(full: Sequence[str | bytes]) -> None:
+    """Says why nobody gets more of these keys, if there are any."""
+    if full:
+        output.remark(_full_text([output.shown(key) for key in full]))
+
+
+def _full_text(keys: list[str]) -> str:
+    named = f"{', '.join(keys[:FULL_KEYS_NAMED_MAX])}{' and others' if len(keys) > FULL_KEYS_NAMED_MAX else ''}"
+    return (
+        f"as much is unacked as may be of one key ({KEY_UNACKED_MAX:,} messages; those that were given back with a"
+        " delay that is not over count, too, and so do stretches that were acked above an unacked message), so no"
+        f" consumer of the queue gets more of: {named}. It goes on once some are acked, a consumer that has them ends,"
+        " their ack timeout or lease is over, or the delay with which they were given back"
+    )
 
 
 def _farewell_text(kept: shoal.FarewellDescription) -> str:
@@ -245,6 +278,19 @@ def _tell_offsets(queue: str, offsets: dict[str, int], what: str, as_json: bool)
     for key, offset in offsets.items():
         shown = output.shown(key)
         output.say(f"{shown}: {what} {offset}" if offset else f"{shown}: was not bound")
+
+
+def tell_pulled(found: Sequence[shoal.Message], as_json: bool) -> None:
+    """Prints messages that a pull took. What cannot be printed, as the reader is gone or the command interrupted, is
+    given back: it was no delivery."""
+    printed = 0
+    try:
+        for message in found:
+            tell_message(message, as_json)
+            printed += 1
+    finally:
+        for message in found[printed:]:
+            message.give_back()
 
 
 def tell_message(message: shoal.Message, as_json: bool) -> None:

@@ -48,7 +48,7 @@ class EventResponse(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with Tasks("event stream") as tasks:
-                gone = tasks.start("gone", until_gone(receive))
+                gone = tasks.start("gone", self._until_gone(receive))
                 writing = tasks.start("write", self._write(send))
                 ended = tasks.start("ended", self._stream.until_ended())
                 await asyncio.wait([gone, writing, ended], return_when=asyncio.FIRST_COMPLETED)
@@ -59,6 +59,11 @@ class EventResponse(Response):
             if self._stream.ended:
                 self._metrics.streams_ended.labels(self._stream.ended).inc()
             await self._push.close(self._stream)
+
+    async def _until_gone(self, receive: Receive) -> None:
+        """Waits until the reader has left, and notes it at once: its next stream may begin before this one ends."""
+        await until_gone(receive)
+        self._stream.left = True
 
     async def _write(self, send: Send) -> None:
         """Writes events until the stream is ended from this side. A reader that stalls or is gone is not an error

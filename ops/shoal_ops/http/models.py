@@ -434,6 +434,10 @@ class Binding(BaseModel):
     end: Annotated[int, Field(description="0: still bound")]
     head: Annotated[int, Field(description="the key's next offset")]
     messages: Annotated[int, Field(description="backlog")]
+    unacked: Annotated[int, Field(description="of these, consumers have, or gave back with a delay that is not over")]
+    full: Annotated[
+        bool, Field(description="as much is unacked as may be of one key: no consumer of the queue gets more of it now")
+    ]
 
 
 class KeptFarewell(BaseModel):
@@ -467,6 +471,7 @@ class Queue(BaseModel):
                     "oldest_ms": 1_790_000_000_000,
                     "attached_sessions": 1,
                     "consumed": True,
+                    "unacked": 1,
                     "home": "s02",
                     "farewell": {"key": "group-7", "after_s": 30, "due_ms": 0},
                 }
@@ -482,6 +487,13 @@ class Queue(BaseModel):
     oldest_ms: Annotated[int, Field(description="when the oldest of it was published; 0: none")]
     attached_sessions: int
     consumed: Annotated[bool, Field(description="attached, or messages of it are pulled and not acked")]
+    unacked: Annotated[
+        int,
+        Field(
+            description="messages that its consumers have, pulls included, and did not ack, or gave back with a delay"
+            " that is not over; .../bindings tells it of each key"
+        ),
+    ]
     home: Annotated[str, Field(description="the slice of its direct key")]
     farewell: Annotated[KeptFarewell | None, Field(description="if it has one")] = None
 

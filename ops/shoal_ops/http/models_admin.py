@@ -197,7 +197,8 @@ class KeyPage(BaseModel):
 class BindingPage(BaseModel):
     model_config = shows(
         bindings=[
-            {"key": "group-7", "slice": "s01", "start": 1, "cursor": 42, "end": 0, "head": 43, "messages": 1},
+            {"key": "group-7", "slice": "s01", "start": 1, "cursor": 42, "end": 0, "head": 43, "messages": 1}
+            | {"unacked": 1, "full": False},
         ],
         next="",
     )

@@ -3,8 +3,10 @@
 Belongs here: which stream gets which messages, and how much it may hold. Not here: how they are written (events.py).
 
 A lane is one inbox and carries at most one stream of each queue. Streams that compete for a queue are in different
-lanes, and the slices share the messages out among them. The window of a queue bounds what its stream holds: a slice
-sends no more until acks come. All lanes together are bounded by HELD_BYTES_MAX.
+lanes, and the slices share the messages out among them. A stream that begins while a former one ends takes that one's
+lane: so its attach is behind the detach at every slice, and what the former one held comes first, in order. The window
+of a queue bounds what its stream holds: a slice sends no more until acks come. All lanes together are bounded by
+HELD_BYTES_MAX.
 
 Acks and nacks come by POST, here or to another gateway, and go to the slice past the inbox. So the inbox cannot tell
 which repeats its reader is done with, and leaves none out: one whose ack changed nothing would never be seen again.
@@ -13,6 +15,7 @@ which repeats its reader is done with, and leaves none out: one whose ack change
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections import OrderedDict
 from collections.abc import Iterator
@@ -42,7 +45,7 @@ class Batch(list[Item]):
 
 class Stream:
     """Holds the messages for one reader of one queue. `ended`: why it was ended from this side, else "". `problem`: the
-    error that ended it, for its reader.
+    error that ended it, for its reader. `left`: whether its reader is gone, so that it is closed soon.
 
     `held_bytes`: the messages that wait, and those that `next` returned and `written` has not taken back.
     """
@@ -51,6 +54,9 @@ class Stream:
         self.queue = queue
         self._inbox = inbox
         self.ended = ""
+        self.left = False
+        self.closing = asyncio.Event()
+        """Set once its place in the lane is free."""
         self.problem: ShoalError | None = None
         self.held_bytes = 0
         self._lent_bytes = 0
@@ -133,7 +139,9 @@ class _Lane:
     def __init__(self) -> None:
         self.inbox: shoal.Inbox
         self.streams: dict[bytes, Stream | None] = {}
-        """The stream of each queue; None while the queue is being attached or detached."""
+        """The stream of each queue; None while it is being opened."""
+        self.leaving: dict[bytes, Stream] = {}
+        """The last stream of each queue that is being detached."""
 
     def hand_out(self, queue: bytes, item: Item, held_bytes: int = GAP_BYTES) -> None:
         """Gives a message, or a gap, to the queue's stream, if there is one."""
@@ -167,6 +175,7 @@ class Push:
             raise exhausted("event streams", limits.STREAMS_MAX, count)
         self._opening += 1
         try:
+            await self._until_former_ones_close(queue)
             lane = await self._free_lane(queue)
             stream = Stream(queue, self, lane.inbox)
             # Registered before the first message comes.
@@ -175,6 +184,7 @@ class Push:
                 await lane.inbox.attach(queue, deadline_s=limits.DEADLINE_S)
             except BaseException:
                 stream.end("refused")
+                stream.closing.set()
                 del lane.streams[queue]
                 raise
             self._streams.add(stream)
@@ -189,7 +199,10 @@ class Push:
         stream.forget()
         for lane in list(self._lanes):
             if lane.streams.get(stream.queue) is stream:
-                lane.streams[stream.queue] = None
+                del lane.streams[stream.queue]
+                lane.leaving[stream.queue] = stream
+                # What waits for this attaches only once the detach below has begun: there is no await between.
+                stream.closing.set()
                 try:
                     await lane.inbox.detach(stream.queue, deadline_s=limits.DEADLINE_S)
                 except ShoalError as error:
@@ -199,7 +212,9 @@ class Push:
                         *(show(stream.queue), error),
                     )
                 finally:
-                    del lane.streams[stream.queue]
+                    if lane.leaving.get(stream.queue) is stream:
+                        del lane.leaving[stream.queue]
+        stream.closing.set()
 
     def end_all(self, reason: str) -> None:
         for stream in self._streams:
@@ -232,13 +247,25 @@ class Push:
             held_bytes -= stream.held_bytes
             stream.end("memory")
 
+    async def _until_former_ones_close(self, queue: bytes) -> None:
+        """Waits until streams of this queue that have lost their readers, or were ended, are being closed: soon, as
+        their last words take LAST_WORDS_S at most. The new stream does not compete with them."""
+        former = [stream for lane in self._lanes if (stream := lane.streams.get(queue)) is not None]
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limits.DEADLINE_S):
+                for stream in former:
+                    if stream.left or stream.ended:
+                        await stream.closing.wait()
+
     async def _free_lane(self, queue: bytes) -> _Lane:
-        """Returns a lane without a stream of this queue, with a place reserved for it. Raises ResourceExhausted."""
+        """Returns a lane without a stream of this queue, with a place reserved for it: one that is detaching the queue
+        before others. Raises ResourceExhausted."""
         async with self._lane_lock:
-            for lane in self._lanes:
-                if queue not in lane.streams:
-                    lane.streams[queue] = None
-                    return lane
+            free = [lane for lane in self._lanes if queue not in lane.streams]
+            if free:
+                lane = min(free, key=lambda lane: queue not in lane.leaving)
+                lane.streams[queue] = None
+                return lane
             if len(self._lanes) >= limits.STREAMS_PER_QUEUE_MAX:
                 what = f"event streams of queue {show(queue)}"
                 raise exhausted(what, limits.STREAMS_PER_QUEUE_MAX, len(self._lanes) + 1)

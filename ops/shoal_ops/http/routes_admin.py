@@ -156,7 +156,7 @@ async def list_members(
 async def list_bindings(
     request: Request, gateway: TheGateway, queue: QueueName, after: After = "", limit: Limit = limits.PAGE_DEFAULT
 ) -> Response:
-    """Lists a queue's keys, each with start, cursor, end and backlog."""
+    """Lists a queue's keys, each with its offsets, backlog, how much is unacked, and whether it gives no more."""
 
     async def look() -> Response:
         async with gateway.lists.place(show(queue)):
@@ -189,6 +189,8 @@ def _binding(one: shoal.BindingEntry) -> dict[str, Any]:
         "end": one.end,
         "head": one.head,
         "messages": one.messages,
+        "unacked": one.unacked,
+        "full": one.full,
     }
 
 

@@ -135,12 +135,23 @@ async def pull(request: Request, gateway: TheGateway, queue: QueueName, wanted: 
     """Takes messages for the time of a lease, and waits for the first if there is none. Ack what is done; the rest is
     given again when the lease ends."""
     check_at_most("bytes of a pull's body", len(await request.body()), limits.PULL_BODY_BYTES_MAX)
-    with gateway.pulls.call():
-        async with Tasks("pull") as tasks:
-            gone = tasks.start("gone", until_gone(request.receive))
-            pulling = tasks.start("pull", _pull(gateway, queue, wanted or models.Pull(), gone), awaited=True)
-            await asyncio.wait([pulling, gone], return_when=asyncio.FIRST_COMPLETED)
-            return pulling.result() if pulling.done() else _answer([])
+    taken: list[shoal.Message] = []
+    left = True
+    try:
+        with gateway.pulls.call():
+            async with Tasks("pull") as tasks:
+                gone = tasks.start("gone", until_gone(request.receive))
+                pulling = tasks.start("pull", _pull(gateway, queue, wanted or models.Pull(), gone, taken), awaited=True)
+                await asyncio.wait([pulling, gone], return_when=asyncio.FIRST_COMPLETED)
+                answer = pulling.result() if pulling.done() else _answer([])
+        left = (gone.done() and not gone.cancelled()) or await request.is_disconnected()
+        return _answer([]) if left else answer
+    finally:
+        if left:
+            for message in taken:
+                message.give_back()
+        else:
+            gateway.metrics.pulled.inc(len(taken))
 
 
 @router.post("/v1/queues/{queue}/acks", status_code=204, response_class=Response)
@@ -176,6 +187,7 @@ async def nack(request: Request, gateway: TheGateway, queue: QueueName, nacks: m
     },
 )
 async def stream(
+    request: Request,
     gateway: TheGateway,
     queue: QueueName,
     ack: Annotated[
@@ -194,12 +206,15 @@ async def stream(
     if ack == "auto" and x_shoal is None:
         raise Malformed("ack=auto acks what it writes: it needs the header X-Shoal: 1", subject="x-shoal")
     gateway.check_running()
-    opened = await gateway.push.open(queue)
+    opened = await while_wanted(request, gateway.push.open(queue))
     return events.EventResponse(gateway.push, opened, gateway.metrics, ack == "auto")
 
 
-async def _pull(gateway: Gateway, queue: bytes, wanted: models.Pull, gone: asyncio.Task[None]) -> JSONResponse:
-    """Answers a pull, with messages or once the time is over. A caller that leaves while it waits takes nothing."""
+async def _pull(
+    gateway: Gateway, queue: bytes, wanted: models.Pull, gone: asyncio.Task[None], taken: list[shoal.Message]
+) -> JSONResponse:
+    """Answers a pull, with messages or once the time is over. A caller that leaves while it waits takes nothing.
+    `taken`: gets what the answer brings."""
     loop = asyncio.get_running_loop()
     end = loop.time() + wanted.wait_s
     seen = -1
@@ -208,8 +223,8 @@ async def _pull(gateway: Gateway, queue: bytes, wanted: models.Pull, gone: async
         async with gateway.pulls.place(show(queue)) as bytes_max:
             found = await _take(gateway, queue, wanted, end, bytes_max, gaps.append)
             left_s = end - loop.time()
+            taken += found
             if found or gaps or left_s <= 0 or gateway.stopping:
-                gateway.metrics.pulled.inc(len(found))
                 return _answer(found, gaps)
         seen = await gateway.arrivals.wait(queue, seen, left_s, gone)
         if gone.done():

@@ -50,6 +50,7 @@ async def describe_queue(request: Request, gateway: TheGateway, queue: QueueName
         oldest_ms=found.oldest_ms,
         attached_sessions=found.attached_sessions,
         consumed=found.consumed,
+        unacked=found.unacked,
         home=await gateway.home_of(queue),
         farewell=_farewell_of(found.farewell),
     )

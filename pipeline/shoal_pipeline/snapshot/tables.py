@@ -81,7 +81,7 @@ def _bindings(tables: Tables, first: int, end: int) -> Iterator[Row]:
 def _backlog(tables: Tables, first: int, end: int) -> Iterator[Row]:
     state = State(tables, Interest())
     for queue in _queues_between(tables, first, end):
-        found = describe_queue(state, queue.name, 0, 0)
+        found = describe_queue(state, queue.name, 0)
         if found.messages:
             oldest = datetime.fromtimestamp(found.oldest_ms / 1000, UTC)
             yield text(queue.name), found.messages, found.body_bytes, oldest

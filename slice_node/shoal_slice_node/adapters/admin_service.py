@@ -22,6 +22,8 @@ from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.figures import Figures
 from shoal_slice_node.adapters.limits import LIST_ITEMS_DEFAULT, LIST_TURN_MS, LISTS
 from shoal_slice_node.adapters.unary import Call, Unary, unary_handlers
+from shoal_slice_node.core.dispatch.feeds import Feed
+from shoal_slice_node.core.dispatch.unacked_counts import unacked_of_key
 from shoal_slice_node.core.read.listing import ListedBinding, Page, list_bindings, list_keys, list_members, list_queues
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -31,6 +33,7 @@ Item = TypeVar("Item")
 class AdminService:
     def __init__(self, broker: Broker, figures: Figures) -> None:
         self._state = broker.state
+        self._feeds = broker.node.dispatcher.feeds
         self._between_records = broker.commit_loop.between_records
         self._figures = figures
         self._lists = Places("lists", LISTS)
@@ -60,7 +63,9 @@ class AdminService:
         check_name(request.queue, "queue")
         work = list_bindings(self._state, request.queue, request.after, _limit(request.limit))
         bindings, following = await self._gather(work, call)
-        return wire.ListBindingsResponse(bindings=map(_to_wire, bindings), next=following)
+        queue_id = self._state.tables.queue_by_name.get(request.queue)
+        feed = None if queue_id is None else self._feeds.get(queue_id)
+        return wire.ListBindingsResponse(bindings=[_to_wire(one, feed) for one in bindings], next=following)
 
     async def _gather(self, work: Page[Item], call: Call) -> tuple[list[Item], bytes]:
         """Gathers one page in turns. Raises ResourceExhausted when too many lists are requested at a time."""
@@ -120,8 +125,16 @@ def _check_after(prefix: bytes, after: bytes) -> None:
             )
 
 
-def _to_wire(listed: ListedBinding) -> wire.ListedBinding:
+def _to_wire(listed: ListedBinding, feed: Feed | None) -> wire.ListedBinding:
+    """Writes a binding of a queue. `feed` None: nothing consumes the queue, and none of it rests."""
+    unacked, full = (0, False) if feed is None else unacked_of_key(feed, listed.key_id)
     binding = slice_pb2.BindingDescription(
-        key=listed.key, start=listed.start, cursor=listed.cursor, end=listed.end, messages=listed.messages
+        key=listed.key,
+        start=listed.start,
+        cursor=listed.cursor,
+        end=listed.end,
+        messages=listed.messages,
+        unacked=unacked,
+        full=full,
     )
     return wire.ListedBinding(binding=binding, head=listed.head)

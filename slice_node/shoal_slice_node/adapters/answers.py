@@ -78,6 +78,10 @@ class Answers:
         """Returns the bytes of the answers that are prepared, wait or are being written."""
         return self._counted_bytes + self._filled_bytes
 
+    def brief_bytes(self) -> int:
+        """Returns the bytes that they have in the room for brief answers."""
+        return sum(one.bytes for one in self._reservations if one.is_brief)
+
     def expect(self, weight: int) -> None:
         """Adds `weight` to what is owed: a frame was read, or it turned out to weigh more than was counted for it."""
         self._owed += weight
@@ -196,11 +200,17 @@ class Answers:
         self._counted_bytes += by_bytes
         self._shared.change(by_bytes)
 
-    def _look(self) -> None:
+    def _look(self, is_back: bool = False) -> None:
         left_bytes = self._shared.share.free_bytes
         owed_max = ANSWERS_PENDING_MAX if left_bytes > 0 else 0
         held_max = max(ANSWERS_HELD_FLOOR_BYTES, left_bytes // 4)
         if self._owed > owed_max or self.held_bytes() > held_max:
             self.room.clear()
-        elif self._owed <= owed_max // 2:
+            if self._owed <= ANSWERS_PENDING_MAX and not self._closed:
+                self._shared.shut(self._look_again)  # Others may let go of the room, while its own answers wait.
+        elif is_back or self._owed <= owed_max // 2:
             self.room.set()
+
+    def _look_again(self) -> None:
+        """Looks whether there is room again: it was not read for want of that, and not as it is owed too much."""
+        self._look(is_back=True)

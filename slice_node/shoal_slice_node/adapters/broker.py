@@ -36,6 +36,7 @@ from shoal_slice_node.adapters.kept_frames import KeptFrames
 from shoal_slice_node.adapters.lead import Lead
 from shoal_slice_node.adapters.limits import (
     ABORT_CROWDED_S,
+    BRIEF_ANSWERS_BYTES,
     DELIVERY_COPIES,
     DISPATCH_REST_MS,
     PUMP_SLICE_MS,
@@ -45,7 +46,9 @@ from shoal_slice_node.adapters.limits import (
     SNAPSHOTS,
     TICK_MS,
 )
+from shoal_slice_node.adapters.long_work import LongWork
 from shoal_slice_node.adapters.node_data import NodeData
+from shoal_slice_node.adapters.pull_lines import PullLines
 from shoal_slice_node.adapters.steps import StepWatch
 from shoal_slice_node.adapters.watch_writes import WatchWrites
 from shoal_slice_node.adapters.watchman import Watchman
@@ -94,7 +97,8 @@ class Broker:
         half, quarter = memory.pending_bytes // 2, memory.pending_bytes // 4
         self.large_frames = FrameRoom(half)
         self.node = data.replica.lead(lead.epoch, steady_ms(), shares, self.large_frames.give)
-        self.answers = AnswerRoom(memory.answers_bytes)
+        self.answers = AnswerRoom(memory.answers_bytes, BRIEF_ANSWERS_BYTES)
+        self.pull_lines, self.long_work = PullLines(), LongWork()
         self.kept_frames = KeptFrames(quarter, quarter, half, self.large_frames, self.answers)
         self.checkpoints.on_emptied = self.node.reclaims.note_keys
         self.node.key_walk.checkpoint_lsn = lambda: self.store.checkpoint_lsn
@@ -241,6 +245,8 @@ class Broker:
         self.dispatcher.shares.hold_written(written_bytes)
         self.writers.close(session)
         self.commit_loop.between(lambda: self.node.close_session(session, source))
+        self.pull_lines.forget(source)
+        self.long_work.forget(source)
         self.start_due_work()
 
     def transport_freed(self, written_bytes: int) -> None:

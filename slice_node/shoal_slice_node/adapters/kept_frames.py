@@ -3,8 +3,8 @@ bytes.
 
 While there is no room, frames wait as they came. Small ones wait for room in their connection's own part, which those
 before them free; where all parts together are used up, they take their turn among the others. Pulls, and
-describes whose answers may be large, have a room of their own: they keep it until their answers have room, which a
-client that reads nothing may hold up.
+describes whose answers may be large, have a room of their own, half of it in parts of connections: they keep it until
+their answers have room, which a client that reads nothing, or asks for what takes long, may hold up.
 
 Belongs here: parsing, and what is kept. Not here: what the frames request (session_work).
 """
@@ -107,6 +107,10 @@ class SmallFrames:
         """Returns whether all parts together are used up."""
         return self.used_bytes >= self._limit_bytes
 
+    def has_room(self, connection: Hashable) -> bool:
+        """Returns whether the connection may keep one more frame."""
+        return not (self.all_used or self.is_used_up(connection))
+
     async def turn(self, connection: Hashable) -> None:
         """Waits while the connection's part is used up. `end_turn` must be called after it."""
         if connection not in self._waiting and not self.is_used_up(connection):
@@ -173,16 +177,18 @@ class _OfConnection:
 
 
 class KeptFrames:
-    """Bounds the frames of all sessions that are parsed and wait. `reads`: pulls and describes, which may take
-    `reads_bytes`; `others`: all others, which may take `others_bytes`; or there is one larger frame alone. `small`:
-    what connections may have besides, in all `small_bytes`. `large`: bounds large frames that are parsed. `answers`:
-    where pulls and describes wait for room for their answers."""
+    """Bounds the frames of all sessions that are parsed and wait. `reads` and `small_reads`: pulls and describes, which
+    may take half of `reads_bytes` each: small ones, of which a connection has not many, need not stand among all.
+    `others`: all others, which may take `others_bytes`; or there is one larger frame alone. `small`: what connections
+    may have besides, in all `small_bytes`. `large`: bounds large frames that are parsed. `answers`: where pulls and
+    describes wait for room for their answers."""
 
     def __init__(
         self, small_bytes: int, reads_bytes: int, others_bytes: int, large: FrameRoom, answers: AnswerRoom
     ) -> None:
         self.small = SmallFrames(small_bytes)
-        self.reads, self.others = FrameRoom(reads_bytes), FrameRoom(others_bytes)
+        self.small_reads = SmallFrames(reads_bytes // 2)
+        self.reads, self.others = FrameRoom(reads_bytes - reads_bytes // 2), FrameRoom(others_bytes)
         self._large = large
         self._answers = answers
 
@@ -229,18 +235,31 @@ class KeptFrames:
     ) -> tuple[Frame, Kept | None, float] | None:
         """Parses a small frame that may have room in its connection's part. Returns it, what keeps its room, and when
         it began to parse. None: it may have none, or, as parsed, is not small."""
-        if room is self.others:
-            await self.small.turn(connection)
+        if room is self.reads:
+            return self._small_read_parsed(data, connection)
+        await self.small.turn(connection)
         try:
-            if self.small.all_used or (room is self.reads and self.small.is_used_up(connection)):
+            if self.small.all_used:
                 return None
             began = time.perf_counter()
             frame = parse_frame(data)
-            if frame.bytes > SMALL_FRAME_KEPT_BYTES or (room is self.reads and not self._is_small_look(frame)):
+            if frame.bytes > SMALL_FRAME_KEPT_BYTES:
                 return frame, None, began
             return frame, self.small.kept(connection, frame.bytes), began
         finally:
             self.small.end_turn(connection)
+
+    def _small_read_parsed(self, data: bytes, connection: Hashable) -> tuple[Frame, Kept | None, float] | None:
+        """Does as `_small_parsed` for a pull or a describe, without waiting."""
+        if not (self.small.has_room(connection) or self.small_reads.has_room(connection)):
+            return None
+        began = time.perf_counter()
+        frame = parse_frame(data)
+        if frame.bytes > SMALL_FRAME_KEPT_BYTES:
+            return frame, None, began
+        is_short = self._is_small_look(frame) and self.small.has_room(connection)
+        part = self.small if is_short else self.small_reads
+        return frame, part.kept(connection, frame.bytes) if part.has_room(connection) else None, began
 
     def _is_small_look(self, frame: Frame) -> bool:
         """Returns whether the frame is a describe whose answer is small and has room: it keeps its own for a moment

@@ -268,8 +268,12 @@ PASSED_MAX: Final = 8
 """How many connections without answers begin before one that has some: it would wait for ever where others always
 come."""
 
-LONG_PASSED_MAX: Final = 256
-"""How many others begin before a long read, however many such are worked on."""
+ADMITTED_AT_ONCE_MAX: Final = 32
+"""How many reads begin in one step as room is let go: those that are found to be long give their room back at once, and
+looking at one may take 0.1 ms."""
+
+LOOKS_FOR_ROOM_MAX: Final = 1_000
+"""Sessions that look, ten times a second, whether there is room for their answers again: in all half a millisecond."""
 
 QUICK_ANSWERS_MAX: Final = 4
 """How many large answers' room long reads leave to the quick ones while they are worked on; but at most every fourth,
@@ -279,6 +283,11 @@ SMALL_ANSWER_BYTES: Final = 16 << 10
 SMALL_ANSWERS_BYTES: Final = 512 << 10
 """What is a small answer: some thirty queues or keys without their bindings; and how much of the answers' memory is for
 these alone."""
+
+BRIEF_ANSWER_BYTES: Final = 32 << 10
+BRIEF_ANSWERS_BYTES: Final = 1 << 20
+"""What is a brief answer, and how much of the answers' memory is for these alone: quick reads that find no room for a
+large one try to do with so little. The rest of the smallest share has room for three large ones."""
 
 DESCRIBED_BYTES_MAX: Final = 512
 """Bytes of the description of one queue or key without its bindings: a name and numbers."""
@@ -536,6 +545,7 @@ assert IMPORT_STALL_FACTOR < DELTA_STALL_FACTOR
 assert DELTA_FROZEN_FACTOR <= DELTA_TROUBLE_FACTOR < DELTA_FREEING_FACTOR < DELTA_STALL_FACTOR
 assert DELTA_STALL_FACTOR < DELTA_FAILING_STALL_FACTOR < DELTA_START_FACTOR
 assert SMALL_ANSWER_BYTES <= SMALL_ANSWERS_BYTES < LARGE_ANSWER_BYTES
+assert SMALL_ANSWER_BYTES <= BRIEF_ANSWER_BYTES < min(BRIEF_ANSWERS_BYTES, ANSWERS_HELD_FLOOR_BYTES)
 assert SMALL_FRAME_BYTES <= SMALL_FRAME_KEPT_BYTES <= SMALL_FRAMES_BYTES_MIN
 assert WRITE_COST_BYTES < WRITES_PER_TURN_BYTES
 assert UNARY_READ_CROWDED_S < UNARY_READ_S

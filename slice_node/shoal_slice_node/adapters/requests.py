@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from shoal_contract.errors import ShoalError
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.adapters.answer_room import Reservation
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.limits import LARGE_ANSWER_BYTES
+from shoal_slice_node.adapters.limits import BRIEF_ANSWER_BYTES, LARGE_ANSWER_BYTES
 from shoal_slice_node.core.apply.effects import Effects
 from shoal_slice_node.core.apply.producers import kept_answer
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead, Kind, encode_change
 from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.limits import MIDDLING_STEPS_MAX, QUICK_STEPS_MAX
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.live_changes import publish_live
-from shoal_slice_node.core.node.requests import Read, as_shoal_error
+from shoal_slice_node.core.node.reads import Length, Read
+from shoal_slice_node.core.node.requests import as_shoal_error
 from shoal_slice_node.core.turns import Source, Work
 from shoal_slice_node.core.verbs.atomic import refusal_of
 from shoal_slice_node.core.verbs.changes import Checked
@@ -139,47 +140,139 @@ def submit_read(
     looks: bool = False,
 ) -> None:
     """Reads as `submit_work` does its work, once there is room for an answer of `answer_bytes`: `on_reserved` then gets
-    the reservation, and returns whether the answer is still wanted. A read that is not done soon, or where others wait
-    would not be, gives the room back and waits for room among the long ones: `on_reserved` gets another reservation."""
+    the reservation, and returns whether the answer is still wanted. A read that is not done soon, or likely not to be,
+    gives the room back and waits for room among the longer ones: `on_reserved` gets another reservation."""
     reading = _Reading(broker, source, sequence, read, answer, on_reserved, answer_bytes, looks)
-    _after_changes(broker, source, sequence, partial(reading.wait, is_long=False), answer)
+    _after_changes(broker, source, sequence, reading.begin, answer)
 
 
-def way_to_read(broker: Broker, reservation: Reservation, read: Read) -> Callable[[], Work[wire.Answer | None]] | None:
-    """Returns what begins a read for which this room is reserved; None: it is to wait for room among the long ones."""
+def way_to_read(
+    broker: Broker, reservation: Reservation, read: Read
+) -> tuple[Callable[[], Work[wire.Answer | None]] | None, Length]:
+    """Returns what begins a read for which this room is reserved; None: it is not to begin now. Then, or if the result
+    is None, it is to wait for room among those of the length that is returned, too."""
     if not reservation.must_be_quick:
-        return read.whole
-    return None if broker.answers.others_wait and read.is_large() else read.quick
+        return read.whole, Length.LONG
+    is_brief = reservation.is_brief
+    if reservation.length < Length.MIDDLING and (is_brief or not read.may_be_tried or broker.answers.others_wait()):
+        length = _length_of(read)
+        if length is not Length.QUICK:
+            return None, length
+    if is_brief:
+        return None if read.brief is None else partial(read.brief, BRIEF_ANSWER_BYTES), Length.LARGE
+    if reservation.length is Length.MIDDLING:
+        return partial(read.within, MIDDLING_STEPS_MAX), Length.LONG
+    return partial(read.within, QUICK_STEPS_MAX), Length.MIDDLING
 
 
-class _Reading(NamedTuple):
-    """Describes a read that waits for room, or is done: what `submit_read` was given. (A function that names itself
-    would be a circle, which stays in memory.)"""
+def _length_of(read: Read) -> Length:
+    """Returns how long a read is likely to take. One that meets a defect in the tables counts as quick: it fails in its
+    own work then, and alone."""
+    try:
+        return read.length()
+    except Exception:
+        return Length.QUICK
 
-    broker: Broker
-    source: Source
-    sequence: int
-    read: Read
-    answer: Answered
-    on_reserved: Callable[[Reservation], bool]
-    answer_bytes: int
-    looks: bool
 
-    def wait(self, is_long: bool) -> None:
-        self.broker.answers.reserve(self._reserved, self.source.connection, self.answer_bytes, is_long)
+class _Reading:
+    """Does one read: what `submit_read` was given. (A function that names itself would be a circle, which stays in
+    memory.)"""
+
+    __slots__ = ("_length", "answer", "answer_bytes", "broker", "looks", "on_reserved", "read", "sequence", "source")
+
+    def __init__(
+        self,
+        broker: Broker,
+        source: Source,
+        sequence: int,
+        read: Read,
+        answer: Answered,
+        on_reserved: Callable[[Reservation], bool],
+        answer_bytes: int,
+        looks: bool,
+    ) -> None:
+        self.broker = broker
+        self.source = source
+        self.sequence = sequence
+        self.read = read
+        self.answer = answer
+        self.on_reserved = on_reserved
+        self.answer_bytes = answer_bytes
+        self.looks = looks
+        self._length = Length.QUICK
+        """Among the reads of which length a pull waits that is not done in its place."""
+
+    def begin(self) -> None:
+        """Begins the read: a pull in its place among what its owner asked for, if it need not wait then."""
+        if self.read.pulls:
+            self.broker.add_work(self.source, self._in_place(), self._was_in_place)
+        else:
+            self._wait(Length.QUICK)
+
+    def _in_place(self) -> Work[wire.Answer | None]:
+        """Pulls. The result is None if an earlier pull of the queue waits, if there is no room at once, or if it is not
+        done soon."""
+        if self.broker.pull_lines.has(self.source, self.read.pulls):
+            return None
+        reservation = self.broker.answers.reserved_at_once(self.source.connection, self.answer_bytes)
+        if reservation is None or not self.on_reserved(reservation):
+            return None
+        work, self._length = way_to_read(self.broker, reservation, self.read)
+        found = None
+        try:
+            if work is not None:
+                found = yield from work()
+        finally:
+            if found is None:
+                reservation.release()
+        return found
+
+    def _was_in_place(self, found: wire.Answer | None, error: Exception | None) -> None:
+        if found is None and error is None:
+            self.broker.pull_lines.enter(self.source, self.read.pulls, partial(self._wait, self._length))
+        else:
+            _answer(self.broker, self.sequence, self.answer, found, error)
+
+    def _wait(self, length: Length) -> None:
+        self.broker.answers.reserve(self._reserved, self.source.connection, self.answer_bytes, length)
 
     def _reserved(self, reservation: Reservation) -> None:
+        long_work, length = self.broker.long_work, reservation.length
         if not self.on_reserved(reservation):
+            self._ended()
             return
-        again, work = partial(self._again, reservation), way_to_read(self.broker, reservation, self.read)
+        if long_work.has(self.source):
+            reservation.release()
+            long_work.when_over(self.source, partial(self._wait, length))
+            return
+        work, longer = way_to_read(self.broker, reservation, self.read)
         if work is None:
-            again()
-        else:
-            _begin(self.broker, self.source, self.sequence, work, self.answer, again, self.looks)
+            self._again(reservation, longer)
+            return
+        takes_long = length >= Length.MIDDLING and not self.looks
+        if takes_long:
+            long_work.begin(self.source)
+        done = partial(self._done, takes_long, partial(self._again, reservation, longer))
+        self.broker.add_work(self.source, work(), done, self.looks)
 
-    def _again(self, reservation: Reservation) -> None:
+    def _done(
+        self, took_long: bool, again: Callable[[], None], found: wire.Answer | None, error: Exception | None
+    ) -> None:
+        if took_long:
+            self.broker.long_work.end(self.source)
+        if found is None and error is None:
+            again()
+            return
+        _answer(self.broker, self.sequence, self.answer, found, error)
+        self._ended()
+
+    def _again(self, reservation: Reservation, length: Length) -> None:
         reservation.release()
-        self.wait(is_long=True)
+        self._wait(length)
+
+    def _ended(self) -> None:
+        if self.read.pulls:
+            self.broker.pull_lines.leave(self.source, self.read.pulls)
 
 
 def _after_changes(broker: Broker, source: Source, sequence: int, begin: Callable[[], None], answer: Answered) -> None:
@@ -197,12 +290,20 @@ def _begin(
     looks: bool,
 ) -> None:
     def done(found: wire.Answer | None, error: Exception | None) -> None:
-        if error is not None:
-            answer(broker.refusal(sequence, as_shoal_error(error)))
-        elif found is None:
+        if found is None and error is None:
             again()
         else:
-            found.sequence = sequence
-            answer(found)
+            _answer(broker, sequence, answer, found, error)
 
     broker.add_work(source, work(), done, looks)
+
+
+def _answer(
+    broker: Broker, sequence: int, answer: Answered, found: wire.Answer | None, error: Exception | None
+) -> None:
+    if error is not None:
+        answer(broker.refusal(sequence, as_shoal_error(error)))
+    else:
+        assert found is not None
+        found.sequence = sequence
+        answer(found)

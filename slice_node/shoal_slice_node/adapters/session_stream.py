@@ -130,7 +130,7 @@ class SessionStream:
                 if not data:
                     await asyncio.sleep(0)  # All that was looked at was for queues that are detached.
                     continue
-                broker.writers.began(session, self._answers.held_bytes)
+                broker.writers.began(session, self._answers.held_bytes, self._answers.brief_bytes)
                 self._written_bytes = cost_bytes
                 await write(context, data)
                 self._written_bytes = 0

@@ -83,7 +83,8 @@ class SessionWork:
             requests.submit_work(broker, source, sequence, work, answer)
         elif kind == "pull":
             pulled = PullAnswer()
-            read = node_requests.pull(broker.node, session, request.pull, 0, PULL_LEASE_MS_MAX, pulled)
+            others_wait = broker.answers.others_wait
+            read = node_requests.pull(broker.node, session, request.pull, 0, PULL_LEASE_MS_MAX, pulled, others_wait)
             looks = request.pull.peek  # What is pushed later must not overtake what is pulled.
             requests.submit_read(broker, source, sequence, read, *self._large(weight, kept, pulled.left), looks=looks)
         elif kind == "describe":

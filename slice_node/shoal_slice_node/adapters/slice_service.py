@@ -32,11 +32,12 @@ from shoal_slice_node.adapters.unary import Call, Unary, parse, unary_handlers
 from shoal_slice_node.adapters.watch_stream import WatchStream
 from shoal_slice_node.core.apply.producers import numbered_twice, only_step
 from shoal_slice_node.core.apply.records import NO_PRODUCER, ChangeHead
+from shoal_slice_node.core.dispatch.pulling import PullAnswer
 from shoal_slice_node.core.limits import ACK_KEPT_BYTES, DESCRIBED_NAME_KEPT_BYTES, OPERATION_KEPT_BYTES
 from shoal_slice_node.core.node import requests as node_requests
 from shoal_slice_node.core.node import settling
 from shoal_slice_node.core.node.named_feeds import named_feeds
-from shoal_slice_node.core.node.requests import Read
+from shoal_slice_node.core.node.reads import Length, Read
 from shoal_slice_node.core.turns import Source, Work
 from shoal_slice_node.core.verbs.changes import parse_change
 
@@ -159,9 +160,20 @@ class SliceService:
         return wire.FarewellResponse()
 
     async def pull(self, request: wire.PullRequest, call: Call) -> wire.PullResponse:
+        broker, pulled = self._broker, PullAnswer()
+        lease_ms, others_wait = PULL_LEASE_MS_DEFAULT, broker.answers.others_wait
         read = node_requests.pull(
-            self._broker.node, self._session, request.pull, PULL_LEASE_MS_DEFAULT, PULL_LEASE_MS_MAX
+            broker.node, self._session, request.pull, lease_ms, PULL_LEASE_MS_MAX, pulled, others_wait
         )
+
+        def ended(failure: type[BaseException] | None, *_: object) -> None:
+            if failure is None:
+                broker.commit_loop.between(pulled.left)
+            else:  # The client never gets it.
+                pulled.drop()
+            broker.start_due_work()
+
+        call.held.push(ended)
         answer = await (self._look(call, read) if request.pull.peek else self._read(call, read))
         return wire.PullResponse(deliveries=answer.pulled.deliveries, gaps=answer.pulled.gaps)
 
@@ -216,30 +228,48 @@ class SliceService:
     async def _read(
         self, call: Call, read: Read, answer_bytes: int = LARGE_ANSWER_BYTES, looks: bool = False
     ) -> wire.Answer:
-        """Does a read and returns its answer: as a quick one, and as a long one if it was not done soon. The room
+        """Does a read and returns its answer: as a quick one, and as a longer one if it was not done soon. The room
         reserved for the answer is kept until the client has it. `looks`: see Node.add_work."""
-        answer = await self._attempt(call, read, answer_bytes, looks, is_long=False)
-        if answer is None:
-            answer = await self._attempt(call, read, answer_bytes, looks, is_long=True)
-            assert answer is not None
-        return answer
+        found: wire.Answer | Length = Length.QUICK
+        while isinstance(found, Length):
+            found = await self._attempt(call, read, answer_bytes, looks, found)
+        return found
 
     async def _attempt(
-        self, call: Call, read: Read, answer_bytes: int, looks: bool, is_long: bool
-    ) -> wire.Answer | None:
+        self, call: Call, read: Read, answer_bytes: int, looks: bool, length: Length
+    ) -> wire.Answer | Length:
+        """Returns the answer, or among which reads this one is to wait next."""
         source = Source(call.peer, call.peer)
-        reservation = await self._broker.answers.reserved(source.connection, answer_bytes, is_long)
+        reservation = await self._broker.answers.reserved(source.connection, answer_bytes, length)
         call.held.callback(reservation.release)
-        work = requests.way_to_read(self._broker, reservation, read)
+        long_work = self._broker.long_work
+        if long_work.has(source):
+            reservation.release()
+            await long_work.over(source)
+            return length
+        work, longer = requests.way_to_read(self._broker, reservation, read)
         answer = None
         if work is not None:
-            submit = partial(requests.submit_work, self._broker, source, 0, work, looks=looks)
-            answer = await self._ask(source, lambda answered: submit(answered, partial(answered, None)))
+            takes_long = length >= Length.MIDDLING and not looks
+            if takes_long:
+                long_work.begin(source)
+            try:
+                answer = await self._submitted(source, work, looks)
+            finally:
+                if takes_long:
+                    long_work.end(source)
         if answer is None:
             reservation.release()
-        else:
-            reservation.settle(answer.ByteSize())
+            return longer
+        reservation.settle(answer.ByteSize())
         return answer
+
+    async def _submitted(
+        self, source: Source, work: Callable[[], Work[wire.Answer | None]], looks: bool = False
+    ) -> wire.Answer | None:
+        """Does work in turns, and returns its answer."""
+        submit = partial(requests.submit_work, self._broker, source, 0, work, looks=looks)
+        return await self._ask(source, lambda answered: submit(answered, partial(answered, None)))
 
     async def _look(self, call: Call, read: Read, answer_bytes: int = LARGE_ANSWER_BYTES) -> wire.Answer:
         """Does as `_read` for a read that takes nothing: no other waits for it, and it ends once the client hangs
@@ -282,7 +312,9 @@ def _while_wanted(call: Call, read: Read) -> Read:
         work.close()
         return wire.Answer()
 
-    return Read(lambda: wanted(read.whole), lambda: wanted(read.quick), read.is_large)
+    return read._replace(
+        whole=lambda: wanted(read.whole), within=lambda steps_max: wanted(partial(read.within, steps_max))
+    )
 
 
 def _of_queues(acks: Sequence[wire.Ack]) -> list[wire.Ack]:

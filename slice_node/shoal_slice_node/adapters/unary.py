@@ -47,7 +47,7 @@ def _nothing(_: object) -> int:
 
 class Call(NamedTuple):
     """Describes a call to its method. `peer`: the client's connection. `held`: callbacks that run once the client has
-    the answer, or cannot get it any more."""
+    the answer, or cannot get it any more: those of `push` are told of an exception then."""
 
     peer: str
     held: ExitStack

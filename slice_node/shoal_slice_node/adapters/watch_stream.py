@@ -20,6 +20,7 @@ from shoal_slice_node.adapters.broker import Broker
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import WATCH_WRITE_COSTS, WATCH_WRITE_S
 from shoal_slice_node.adapters.watch_writes import WatchWrite
+from shoal_slice_node.core.node.reads import Length
 from shoal_slice_node.core.node.requests import as_shoal_error
 from shoal_slice_node.core.turns import Source
 from shoal_slice_node.core.watching.limits import PART_BYTES_MAX
@@ -70,7 +71,7 @@ class WatchStream:
         broker, lists_keys = self._broker, self._broker.node.watching.lists_keys(watcher)
         async with broker.snapshots.place(self._context.peer()) if lists_keys else nullcontext(_nothing) as gathered:
             kept, self._kept = self._kept, None
-            reservation = kept or await broker.answers.reserved(source.connection, PART_BYTES_MAX)
+            reservation = kept or await broker.answers.reserved(source.connection, PART_BYTES_MAX, Length.LARGE)
             try:
                 response = await self._answer(watcher, source, lists_keys)
                 gathered()

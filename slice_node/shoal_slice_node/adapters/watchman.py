@@ -18,6 +18,7 @@ from shoal_runtime.unread import Unread
 from shoal_slice_node.adapters.answer_room import AnswerRoom
 from shoal_slice_node.adapters.clock import steady_ms
 from shoal_slice_node.adapters.limits import (
+    BRIEF_ANSWER_BYTES,
     LARGE_ANSWER_BYTES,
     MEMORY_HIGH,
     MEMORY_LOOK_MS,
@@ -103,7 +104,9 @@ class Watchman:
 
     def guard_answers(self) -> None:
         """Ends watches and sessions that do not read their answers while others wait for room: first watches, then
-        sessions that hold much, then those that each hold little, but too much together."""
+        sessions that hold much, then those that each hold little, but too much together. Before, sessions are read
+        again that were not, as there was no room for their answers."""
+        self._answers.look_again()
         waiting = self._answers.waiting
         share, needed_bytes = self._answers.share, LARGE_ANSWER_BYTES * max(1, waiting)
         for_ms = STALLED_CROWDED_MS if waiting else STALLED_SESSION_MS
@@ -113,6 +116,7 @@ class Watchman:
         self._tell(self._writers.end_stalled(share, needed_bytes, for_ms))
         if waiting:
             small = self._writers.end_stalled_small(share, needed_bytes)
+            small += self._writers.end_stalled_brief(self._answers.brief, BRIEF_ANSWER_BYTES)
             self._tell(small)
 
     def guard_deliveries(self) -> None:

@@ -46,6 +46,8 @@ class Writers:
         """Maps a session that is writing to the time (steady_ms) when it began; the oldest first."""
         self._answers_bytes: dict[Session, Callable[[], int]] = {}
         """Maps the same sessions to functions that return the bytes of their answers, being written or waiting."""
+        self._brief_bytes: dict[Session, Callable[[], int]] = {}
+        """The same of what these answers have in the room for brief ones."""
 
     def __len__(self) -> int:
         """Returns the number of open streams."""
@@ -108,16 +110,18 @@ class Writers:
             self._enders[session.number]()
         return len(sessions)
 
-    def began(self, session: Session, answers_bytes: Callable[[], int]) -> None:
+    def began(self, session: Session, answers_bytes: Callable[[], int], brief_bytes: Callable[[], int] = int) -> None:
         """Records that the session begins to write a response. `answers_bytes` returns the bytes of its answers that
-        are not taken."""
+        are not taken. `brief_bytes`: see Answers."""
         self._writing[session] = steady_ms()
         self._answers_bytes[session] = answers_bytes
+        self._brief_bytes[session] = brief_bytes
 
     def ended(self, session: Session) -> None:
         """Records that the transport has taken the response."""
         self._writing.pop(session, None)
         self._answers_bytes.pop(session, None)
+        self._brief_bytes.pop(session, None)
 
     def end_stalled_deliveries(self, shares: DispatchShares) -> list[Session]:
         """Ends sessions until the share of deliveries will not be full any more: those that were stalled for
@@ -226,6 +230,30 @@ class Writers:
                 break
             lacking_bytes -= holds[session]
             too_much_bytes -= holds[session]
+            self._end_stalled(session, share, STALLED_SMALL_MS)
+            ended.append(session)
+        return ended
+
+    def end_stalled_brief(self, share: Share, needed_bytes: int) -> list[Session]:
+        """Ends sessions that were stalled for STALLED_SMALL_MS and have something in the room for brief answers, until
+        `needed_bytes` of it will be free. Those of the connection that has most there end first. Returns them."""
+        lacking_bytes = needed_bytes - share.free_bytes
+        if lacking_bytes <= 0:
+            return []
+        until_ms = steady_ms() - STALLED_SMALL_MS
+        holds: Counter[Session] = Counter()
+        by_connection: Counter[Hashable] = Counter()
+        for session, since_ms in self._writing.items():
+            if session.ended_by is not None:
+                lacking_bytes -= self._brief_bytes[session]()  # These bytes will be free soon.
+            elif since_ms <= until_ms and (held_bytes := self._brief_bytes[session]()):
+                holds[session] = held_bytes
+                by_connection[self._connections[session.number]] += held_bytes
+        ended: list[Session] = []
+        for session in sorted(holds, key=lambda one: by_connection[self._connections[one.number]], reverse=True):
+            if lacking_bytes <= 0:
+                break
+            lacking_bytes -= holds[session]
             self._end_stalled(session, share, STALLED_SMALL_MS)
             ended.append(session)
         return ended

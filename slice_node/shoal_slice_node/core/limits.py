@@ -395,6 +395,9 @@ READ_ROWS_PER_STEP: Final = 100
 DESCRIBED_RANGES_PER_COST: Final = 8
 """Done ranges that cost as much as a row in a Describe, besides the rows in which they begin and end: about 10 us."""
 
+CONSUMERS_PER_COST: Final = 128
+"""Sessions that consume a queue whose unacked messages are added at the cost of one row in a Describe: about 10 us."""
+
 WALKED_IDS_MAX: Final = 128
 """Bindings of a bucket that a walk keeps the ids of from step to step: 5 KB. Most buckets have some 50."""
 
@@ -404,8 +407,9 @@ WALKED_RANGES_PER_COST: Final = 64
 WALKED_RANGES_PER_STEP: Final = 4_096
 """Done ranges decoded in one step of a list of bindings: about 0.7 ms."""
 
-SIZED_PER_COST: Final = 64
-"""Messages of a chunk that count there as one row when their sizes are summed: a largest chunk takes half a step."""
+SIZED_PER_COST: Final = 16
+SIZED_BYTES_PER_COST: Final = 8 << 10
+"""Messages, and bytes, of a chunk that count there as one row when the sizes of its messages are summed."""
 
 LOG_ROWS_PASSED_MAX: Final = 4
 """Log rows skipped on the way to a later offset before its row is sought: skipped rows are read in vain."""
@@ -592,15 +596,23 @@ LONG_WORK_STEPS: Final = (4, 32, 256)
 millisecond at most; attaching a thousand queues takes forty."""
 
 QUICK_STEPS_MAX: Final = 16
-"""Steps that a look at bindings may have in the room of quick reads: some 5 ms. What is not done then gives its room
-back, and begins anew as a long read."""
+MIDDLING_STEPS_MAX: Final = 128
+"""Steps that a look at bindings may have in the room of quick reads, some 5 ms, and in that of middling ones, 20 to 60
+ms. What is not done then gives its room back, and begins anew as a middling read, or as a long one."""
 
 QUICK_BINDINGS_MAX: Final = 4 * READ_ROWS_PER_STEP
-"""A pull is a long read if its queue has more bindings, and nobody else consumes it: they must be loaded first. A look
-at such a queue is taken for one where others wait for room: it may find something soon, or not."""
+MIDDLING_BINDINGS_MAX: Final = QUICK_STEPS_MAX * READ_ROWS_PER_STEP
+"""A pull is no quick read if its queue has more bindings than the first, and nobody else consumes it: they must be
+loaded first. It is a long one if it has more than the second. A look at such a queue is taken for one likewise where
+others wait for room: it may find something soon, or not."""
+
+PULL_ROWS_PER_STEP: Final = 200
+"""Parts of chunks taken in one step of a pull: about 1 ms. It ends with what it has after QUICK_STEPS_MAX steps, or
+after the first one if others wait."""
 
 SIZED_QUEUES_MAX: Final = 16
-"""Queues of a describe whose size is looked up to tell whether it takes long: 0.1 ms."""
+SIZED_DETAILS_MAX: Final = 32
+"""Queues of a describe whose size is looked up to tell whether it takes long, and their detail rows: 0.1 ms."""
 
 PUMP_TURN_HANDLES: Final = 500
 """Streams reached, or taken back from, in one turn: under 1 ms."""
@@ -705,9 +717,6 @@ RESTING_ENDED_PER_TURN: Final = 500
 
 RESTING_LOOKED_AT_PER_TURN: Final = 2_000
 """Delays that one tick looks at to leave out those that are over: about 1 ms."""
-
-PULL_ROWS_PER_STEP: Final = 200
-"""Parts of chunks taken in one step of a pull: about 1 ms."""
 
 LAGGING_AT_ONCE_MAX: Final = 32
 """Streams of one queue that lag, and that a turn or a pull lists at once, to look at them one after the other. To find

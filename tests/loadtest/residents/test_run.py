@@ -52,7 +52,9 @@ def assert_reports(report: Path, summary: Summary) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fault", "kind"), [("drop", "lost"), ("double", "doubled")])
+@pytest.mark.parametrize(
+    ("fault", "kind"), [pytest.param("drop", "lost", marks=pytest.mark.long), ("double", "doubled")]
+)
 def test_a_fault_fails_the_run_and_is_named(tmp_path: Path, fault: str, kind: str) -> None:
     ended = run(tmp_path, "--fault", fault)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import httpx
 
-from tests.ops.http.calls import ok
+from shoal_contract.limits import KEY_UNACKED_MAX
+from tests.ops.http.calls import ok, pull
 from tests.ops.http.conftest import Running
 
 
@@ -62,6 +63,24 @@ def test_queues_keys_members_and_bindings_in_pages(http: httpx.Client) -> None:
     assert sorted(str(one["key"]) for one in bindings) == keys
     described = ok(http.get("/v1/keys/paged-003"))
     assert (described["exists"], described["queues"], described["head"]) == (True, 25, 1)
+
+
+def test_what_rests_for_the_delay_of_a_nack_is_unacked_in_the_queue_and_in_its_binding(http: httpx.Client) -> None:
+    """Of a binding nothing was told, and the queue had 0: why a pull brought nothing was not to be seen."""
+    ok(http.put("/v1/queues/rests"))
+    messages = {"messages": [{"body": "x"}] * 1_000}
+    ok(http.put("/v1/queues/rests/bindings/rests-1"))
+    for _ in range(5):
+        ok(http.post("/v1/keys/rests-1/messages/batch", json=messages))
+    while found := pull(http, "rests", messages=1_000):
+        ids = [one["id"] for one in found]
+        ok(http.post("/v1/queues/rests/nacks", json={"ids": ids, "delay_ms": 3_600_000}))
+    binding = ok(http.get("/v1/queues/rests/bindings"))["bindings"][0]
+    assert (binding["messages"], binding["unacked"], binding["full"]) == (5_000, KEY_UNACKED_MAX, True)
+    assert ok(http.get("/v1/queues/rests"))["unacked"] == KEY_UNACKED_MAX
+    ok(http.delete("/v1/queues/rests/messages"))
+    binding = ok(http.get("/v1/queues/rests/bindings"))["bindings"][0]
+    assert (binding["unacked"], binding["full"]) == (0, False)
 
 
 def test_purge_drops_the_backlog_and_keeps_the_bindings(http: httpx.Client) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -20,42 +19,9 @@ from shoal_ops.http.metrics import Metrics
 from shoal_ops.http.token import Token
 from shoal_runtime.tasks import Tasks
 from tests.client.calls import until
+from tests.ops.http.caller import Caller
 
 WAIT_S = 30
-
-
-class Caller:
-    """Asks once. `leave` closes its connection. `looked_for`: its look has begun, and the gateway waits for it to
-    leave."""
-
-    def __init__(self, application: Gate, path: str, method: str = "GET") -> None:
-        self._application = application
-        self._path, _, self._query = path.partition("?")
-        self._method = method
-        self._received: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
-        self._received.put_nowait({"type": "http.request", "body": b"", "more_body": False})
-        self.status = 0
-        self.looked_for = False
-
-    def leave(self) -> None:
-        self._received.put_nowait({"type": "http.disconnect"})
-
-    async def ask(self) -> None:
-        scope = {"type": "http", "method": self._method, "path": self._path, "raw_path": self._path.encode()}
-        scope |= {
-            "query_string": self._query.encode(),
-            "headers": [(b"host", b"localhost")],
-            "client": ("127.0.0.1", 1),
-        }
-        scope |= {"http_version": "1.1", "scheme": "http", "root_path": "", "server": ("localhost", 80)}
-        await self._application(scope, self._receive, self._send)
-
-    async def _receive(self) -> dict[str, Any]:
-        self.looked_for = self._received.empty()
-        return await self._received.get()
-
-    async def _send(self, message: Any) -> None:
-        self.status = message.get("status", self.status)
 
 
 @pytest.fixture
@@ -128,6 +94,19 @@ async def test_a_caller_that_leaves_takes_no_messages_and_no_place(served: tuple
         await asyncio.wait([asking])
     assert looks.under_way == 0 and not state.keys[b"k"].bindings[b"large"].given
     assert not [frame for frame in cluster.slices["s01"].frames if frame.HasField("pull")]
+
+
+async def test_a_stream_is_not_opened_for_a_reader_that_has_left(served: tuple[FakeCluster, Gate]) -> None:
+    """It was attached when the slice answered, beside the stream with which its reader had connected again."""
+    cluster, application = served
+    cluster.slices["s01"].ignored = {"attach"}
+    async with asyncio.timeout(WAIT_S), Tasks("callers") as tasks:
+        caller = Caller(application, "/v1/queues/small/events")
+        asking = tasks.start("ask", caller.ask())
+        await until(lambda: any(frame.HasField("attach") for frame in cluster.slices["s01"].frames))
+        caller.leave()
+        await asyncio.wait([asking])
+        assert caller.status == 499
 
 
 @pytest.mark.parametrize("what", ["", "/messages"])

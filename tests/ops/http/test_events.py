@@ -29,7 +29,8 @@ def test_messages_are_pushed_and_nothing_is_lost_over_a_reconnect(http: httpx.Cl
         publish(http, "push-1", "two", "three")
         found = [next(events), next(events)]
         assert [one["id"] for one in found] == ["push-1+2", "push-1+3"]
-        assert ok(http.get("/v1/queues/push-a"))["attached_sessions"] == 1
+        described = ok(http.get("/v1/queues/push-a"))
+        assert (described["attached_sessions"], described["unacked"]) == (1, 3)
         ok(http.post("/v1/queues/push-a/acks", json={"ids": ["push-1+2"]}))
     while ok(http.get("/v1/queues/push-a"))["attached_sessions"]:
         time.sleep(0.02)

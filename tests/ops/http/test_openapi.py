@@ -22,7 +22,7 @@ from tests.ops.http.conftest import Running, said, started
 from tests.repository import with_tests
 
 TOKEN = "a-token-for-made-up-calls"
-EXAMPLES_MAX = "2"
+EXAMPLES_MAX = "1"
 """Calls made up for each operation, besides those that cover each of its parameters."""
 
 CONFIGURATION = """

@@ -80,6 +80,7 @@ function queueFacts(found) {
     ["Oldest", found.oldest_ms ? `${duration(Math.max(0, (Date.now() - found.oldest_ms) / 1000))} old` : "none"],
     ["Bindings", exact(found.bindings)],
     ["Consumed by", consumers(found)],
+    ["Unacked", exact(found.unacked)],
     ["Lives", found.options.expires_after_s ? `${duration(found.options.expires_after_s)} without a consumer` : "until dropped"],
     ["Consumers", found.options.exclusive === "none" ? "any number" : `one, the ${found.options.exclusive}`],
     ["Farewell", found.farewell ? farewell(found.farewell) : "none"],

@@ -122,6 +122,11 @@ class LogRows:
         """Returns the lowest offset that the key keeps."""
         return self._key.low
 
+    @property
+    def is_new(self) -> bool:
+        """Returns whether no row was read yet."""
+        return self._found is None
+
     def pause(self) -> None:
         """Prepares for a change of the log before the next question: rows are then sought anew."""
         self._rows = iter(())

@@ -44,4 +44,6 @@ When nothing consumes a queue:
     unconsumed       which feeds these are; left_clock since when: transients end then, farewells are said
 Checks:
     served           that no binding is forgotten
+Descriptions:
+    unacked_counts   how much of a queue is out
 """

@@ -78,16 +78,20 @@ class Applying:
 
     def _bound(self, bound: Bound) -> None:
         registry = self._registry
+        registry.marks.cut(bound.queue_id, bound.key_id, bound.start)
         feed = registry.feeds.get(bound.queue_id)
         if feed is None:
-            return  # An event of the same record ended what it was kept for.
+            return  # Only its marks were kept, or an event of the same record ended what it was kept for.
         stream = feed.streams.get(bound.key_id)
         if stream is None and feed.loading:
-            add_stream(self._registry.state, feed, bound.key_id, registry.register)
+            add_stream(registry.state, feed, bound.key_id, registry.register)
+            if (made := feed.streams.get(bound.key_id)) is not None:
+                made.join_parcel(feed.joins_from)
             registry.wake(feed)
             return
         if stream is None:
             stream = Stream(feed, bound.key_id, bound.key, bound.start)
+            stream.join_parcel(feed.joins_from)
             feed.add_stream(stream)
             registry.register(stream)
         elif stream.end:
@@ -111,6 +115,7 @@ class Applying:
                 registry.wake(feed)
         else:
             registry.remove_stream(stream)
+            feed.join_parcels_from(registry.last_parcel)
 
     def _purged(self, purged: Purged) -> None:
         """Drops a stream's backlog. Messages on their way to a session still go; their acks will find nothing."""

@@ -85,7 +85,7 @@ class Attachment:
         self._pulls = 0
         """The number of its pulls under way."""
         self._taken: list[Given] = []
-        """What its pulls took whose answers have not left, or never will, as their session has ended."""
+        """What its pulls took whose answers have not left, or never will; without what came back since."""
 
     @property
     def window_open(self) -> bool:
@@ -187,6 +187,11 @@ class Attachment:
         self._pulls -= 1
         self.unsent_changes += 1
         assert self._pulls >= 0
+
+    def take_given(self, given: Given, key_id: bytes) -> list[tuple[int, int]]:
+        """Forgets what a pull took of a key, whose answer has not left: it comes back. Returns it."""
+        self.unsent_changes += 1
+        return given.pop(key_id, [])
 
     def answer_left(self, given: Given) -> None:
         """Notes that the answer to a pull is on its way: what it took counts as delivered."""

@@ -182,11 +182,11 @@ class Dispatcher:
         """Returns whether a record is being written that drops the transient queue, as nothing consumed it."""
         return queue_id in self.registry.transients.ending
 
-    def is_loaded(self, name: bytes) -> bool:
-        """Returns whether all streams of a queue are here, as something consumes it."""
+    def loaded(self, name: bytes) -> Feed | None:
+        """Returns the feed of a queue of which all streams are here, as something consumes it; None if not all are."""
         queue_id = self.state.tables.queue_by_name.get(name)
         feed = None if queue_id is None else self.feeds.get(queue_id)
-        return feed is not None and not feed.loading
+        return None if feed is None or feed.loading else feed
 
     def is_consumed(self, name: bytes) -> bool:
         """Returns whether a session has attached the queue, or has pulled messages of it that are not acked."""

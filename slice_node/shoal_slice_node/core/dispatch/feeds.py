@@ -47,7 +47,6 @@ class Feed:
         "_line",
         "_new_lagging",
         "_pulled",
-        "_resting",
         "_rests",
         "_room",
         "_unapplied_acks",
@@ -58,6 +57,7 @@ class Feed:
         "expires_after_s",
         "found_last",
         "gone",
+        "joins_from",
         "lagging",
         "loading",
         "max_deliveries",
@@ -67,6 +67,8 @@ class Feed:
         "pullers",
         "queue_id",
         "ranges",
+        "resting",
+        "resting_messages",
         "sole",
         "streams",
         "to_load",
@@ -92,8 +94,7 @@ class Feed:
         self.dead_letter = options.dead_letter
         self.loading = True
         self.to_load = 0
-        self.gone = False
-        self.passed_over = 0
+        self.gone, self.passed_over, self.joins_from = False, 0, 0
         self.streams: dict[bytes, Stream] = {}
         self.attachments: dict[int, Attachment] = {}
         self.sole: Attachment | None = None
@@ -107,16 +108,15 @@ class Feed:
         self.found_last = self._new_lagging = 0
         self._leaving = False
         """Some attachments left, and their messages are still being taken back."""
-        self._rests = rests
-        self._room = room
+        self._rests, self._room = rests, room
         self.ranges = 0
         """The number of done ranges, and of stretches to be given again, in all streams."""
         self.names_bytes = long_bytes(name)
         """What its name and those of its streams' keys take beyond what counts for each feed and stream."""
         self._pulled = 0
         """How many of its ranges `room` counts as those of a queue that sessions only pull from."""
-        self._resting = 0
-        """The number of stretches that rest, in all streams."""
+        self.resting = self.resting_messages = 0
+        """The number of stretches that rest, in all streams, and of their messages."""
         self._unapplied_acks = 0
         """The number of streams' acks in records that are not applied yet, and 1 while a flush takes acks from here."""
 
@@ -128,7 +128,7 @@ class Feed:
     @property
     def busy(self) -> bool:
         """Returns whether the feed is needed even if no session has attached the queue."""
-        return bool(self.pullers or self.unflushed or self._unapplied_acks or self._leaving or self._resting)
+        return bool(self.pullers or self.unflushed or self._unapplied_acks or self._leaving or self.resting)
 
     @property
     def idle(self) -> bool:
@@ -159,8 +159,13 @@ class Feed:
         self._count_pulled()
 
     def remove_puller(self, attachment: Attachment) -> None:
-        self.pullers.pop(attachment.session.number, None)
+        if self.pullers.get(attachment.session.number) is attachment:  # Another one may have come after it.
+            del self.pullers[attachment.session.number]
         self._count_pulled()
+
+    def join_parcels_from(self, number: int) -> None:
+        """Notes that parcels up to this one may bring what a binding that ended had: a later one joins none."""
+        self.joins_from = number
 
     def begin_leave(self) -> None:
         """Notes that messages of attachments that left are being taken back; the feed stays until `end_leave`."""
@@ -295,20 +300,17 @@ class Feed:
 
     # Acks, and what came back.
 
-    def begin_rest(self, session: int) -> None:
+    def begin_rest(self, session: int, messages: int) -> None:
         """Notes that a stretch of a stream, which this session had last, rests; the feed stays until `end_rest`."""
-        self._rests.begin(session, not self._resting)
-        self._resting += 1
+        self._rests.begin(session, not self.resting)
+        self.resting += 1
+        self.resting_messages += messages
 
-    def end_rest(self, session: int) -> None:
-        self._resting -= 1
-        self._rests.end(session, not self._resting)
-        assert self._resting >= 0
-
-    @property
-    def resting(self) -> int:
-        """Returns how many stretches rest, in all streams."""
-        return self._resting
+    def end_rest(self, session: int, messages: int) -> None:
+        self.resting -= 1
+        self.resting_messages -= messages
+        self._rests.end(session, not self.resting)
+        assert self.resting >= 0 and self.resting_messages >= 0
 
     def acked(self, stream: Stream) -> None:
         """Notes that the stream has acks that the feed's next flush takes."""

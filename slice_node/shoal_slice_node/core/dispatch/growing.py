@@ -219,9 +219,9 @@ class Growing:
             attachment.messages += messages
             attachment.body_bytes += body_bytes
             parcel = parcels.get(session)
-            if parcel is None or parcel.number < stream.parcel:
+            if parcel is None or parcel.number <= stream.parcel:
                 parcel = session.waiting.get(slot)
-                if parcel is None or parcel.number < stream.parcel or parcel.number <= session.nacks_taken.last_parcel:
+                if parcel is None or parcel.number <= stream.parcel or parcel.number <= session.nacks_taken.last_parcel:
                     part = ChunkPart(key, first, first, to, body_bytes, time_ms, chunk, 0, expires_ms)
                     parcel = registry.parcel(session, stream, part)
                     is_crowded = line.is_crowded

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from shoal_slice_node.core.limits import LEASES_BEGUN_PER_TICK, LEASES_ENDED_KEPT
 
 if TYPE_CHECKING:
-    from shoal_slice_node.core.dispatch.attachment import Attachment
+    from shoal_slice_node.core.dispatch.attachment import Attachment, Given
     from shoal_slice_node.core.dispatch.sessions import Session
     from shoal_slice_node.core.dispatch.streams import Stream
 
@@ -25,22 +25,37 @@ _PARCEL = attrgetter("parcel")
 class Lease:
     """Holds what one pull took, or what an attachment of a queue with an ack timeout was given between two ticks.
     `messages`: how many of them are still out; while there are any, its session counts it, and `streams` has where
-    they came from. `until_ms` 0: its time begins with the next tick.
+    they came from. `until_ms` 0: its time begins with the next tick, or the end of the pull; until then it may take
+    more. Then it ends as soon as nothing is out, and keeps nothing: the clock may know it for as long as it would have
+    run.
 
     `parcel`: the number of its last parcel; 0: all of it was sent. The time that counts begins when this parcel is
     sent. If it is not sent in as much time, what of the lease waits is taken back, and the time of the rest begins."""
 
-    __slots__ = ("_first", "_others", "attachment", "lease_ms", "messages", "parcel", "until_ms")
+    __slots__ = ("_attachment", "_first", "_others", "_unsent", "lease_ms", "messages", "parcel", "until_ms")
 
-    def __init__(self, attachment: Attachment, lease_ms: int, until_ms: int = 0) -> None:
-        self.attachment = attachment
+    def __init__(self, attachment: Attachment, lease_ms: int) -> None:
+        self._attachment: Attachment | None = attachment
         self.lease_ms = lease_ms
-        self.until_ms = until_ms
+        self.until_ms = 0
         self.parcel = 0
         self.messages = 0
         self._first: Stream | None = None
+        self._unsent: Given | None = None
+        """What a pull took under it, while its answer has not left."""
         self._others: list[Stream] | None = None
         """Where they came from. Most come from one stream: a list for it would take as much as all the rest."""
+
+    @property
+    def attachment(self) -> Attachment:
+        """Returns who has the messages. Must not be asked once it has ended."""
+        assert self._attachment is not None
+        return self._attachment
+
+    @property
+    def ended(self) -> bool:
+        """Returns whether it has ended."""
+        return self._attachment is None
 
     @property
     def streams(self) -> Iterator[Stream]:
@@ -70,17 +85,35 @@ class Lease:
         """Notes that nothing of it waits to be sent."""
         self.parcel = 0
 
+    def wait_to_leave(self, given: Given) -> None:
+        """Notes that a pull's answer brings all of it, and has not left."""
+        self._unsent = given
+
+    def answer_left(self) -> None:
+        """Notes that this answer is on its way."""
+        self._unsent = None
+
+    def take_unsent(self, key_id: bytes) -> list[tuple[int, int]]:
+        """Returns what of a key comes back without having been sent: to whom it is given again, the answer that would
+        have brought it is no more."""
+        return [] if self._unsent is None else self.attachment.take_given(self._unsent, key_id)
+
     def begin(self, now_ms: int) -> None:
-        """Begins its time."""
+        """Begins its time. It takes nothing more."""
         self.until_ms = now_ms + self.lease_ms
+        self._end_if_all_are_back()
 
     def release(self, messages: int) -> None:
-        """Notes that so many of them are not out any more. Once none is, the streams are not kept: they may have many
-        done ranges, and the clock knows the lease for as long as it would have run."""
+        """Notes that so many of them are not out any more."""
         self.messages -= messages
         if not self.messages:
             self.attachment.session.leases.count_out(-1)
             self._first = self._others = None
+            self._end_if_all_are_back()
+
+    def _end_if_all_are_back(self) -> None:
+        if self.until_ms and not self.messages:
+            self._attachment = self._unsent = None
 
 
 class SessionLeases:
@@ -157,6 +190,8 @@ class LeaseClock:
         early. Those beyond LEASES_BEGUN_PER_TICK begin with later ticks."""
         opened, self._open = self._open[:LEASES_BEGUN_PER_TICK], self._open[LEASES_BEGUN_PER_TICK:]
         for lease in sorted(opened, key=_PARCEL):
+            if lease.ended:
+                continue  # It was open again.
             lease.attachment.end_lease()
             session = lease.attachment.session
             if lease.parcel <= session.sent_to:

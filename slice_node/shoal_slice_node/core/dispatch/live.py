@@ -33,7 +33,7 @@ def give_live(registry: Registry, live: LiveChunk, streams: Iterable[Stream]) ->
     """Gives a live chunk to those of the streams that are level with their key: one parcel for each session."""
     parcels: dict[int, Parcel] = {}
     for stream in streams:
-        if not stream.lagging and stream.next == live.head:
+        if stream.next == live.head and not (stream.lagging and stream.returned):
             parcel = _give(registry, live, stream.feed, parcels)
             if parcel is not None:
                 stream.join_parcel(parcel.number)

@@ -18,6 +18,7 @@ from shoal_slice_node.core.dispatch.growing import Growing
 from shoal_slice_node.core.dispatch.left_out import LeftOut
 from shoal_slice_node.core.dispatch.pausing import resume
 from shoal_slice_node.core.dispatch.registry import Registry
+from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.limits import (
     ATTACHED_PER_STEP,
@@ -178,6 +179,8 @@ class Pump:
             if attachment is not None and attachment.window_open:
                 feed.line_up_first(attachment)
                 given, asked = budget.given, feed in registry.ready
+                if large:
+                    self._fill_large(session, feed, budget)
                 self._fill(feed, budget)
                 if budget.given > given:
                     if large and feed.lagging and attachment.window_open:
@@ -185,9 +188,25 @@ class Pump:
                 elif feed in registry.ready and not asked:  # If it was: a look for another session, which must come.
                     del registry.ready[feed]
                     away.expect_large(feed)  # All looks were in vain, and there are more: small turns would never end.
+                elif large and away.knows_large(feed.queue_id) and attachment.window_open:
+                    away.expect_large(feed)
             away.forget_large_chunks(feed)
         line.end_turn()
         registry.has_room_again(session)
+
+    def _fill_large(self, session: Session, feed: Feed, budget: Budget) -> None:
+        """Reads logs for the streams of a feed that are known to have a large chunk next. They count as passed over,
+        and looks at others that get nothing could end each turn before it comes to them."""
+        away = session.turned_away
+        for _ in range(PUMP_TURN_BINDINGS):
+            if budget.spent or not (away.knows_large(feed.queue_id) and feed.find_room()):
+                break
+            stream = feed.streams.get(away.take_large(feed.queue_id))
+            if stream is None or not stream.lagging:
+                continue
+            given, passed_over = budget.given, feed.passed_over
+            if not self._fill_stream(stream, budget, feed.pick) and budget.given == given:
+                feed.pass_over(passed_over)  # A look in vain undoes no count of such looks.
 
     def _freed_turn(self) -> None:
         """Looks at a few keys of a queue of a session that waits for room, whose connection has read something since:

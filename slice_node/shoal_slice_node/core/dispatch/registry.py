@@ -18,7 +18,7 @@ from shoal_slice_node.core.dispatch.farewells import Farewells
 from shoal_slice_node.core.dispatch.feeds import Feed, long_bytes
 from shoal_slice_node.core.dispatch.leases import LeaseClock
 from shoal_slice_node.core.dispatch.leaving import Leaving
-from shoal_slice_node.core.dispatch.marks import Marks
+from shoal_slice_node.core.dispatch.marks import KnownQueues, Marks
 from shoal_slice_node.core.dispatch.parcels import Parcel, parcel_bytes
 from shoal_slice_node.core.dispatch.presence import Presence
 from shoal_slice_node.core.dispatch.range_room import RangeRoom
@@ -84,7 +84,7 @@ class Registry:
         self.marks = Marks()
         self._parcels = 0
         state.interest.keys = self.by_key
-        state.interest.queues = self.feeds
+        state.interest.queues = KnownQueues(self.feeds, self.marks.queues)
         state.interest.awaited = self.awaited
 
     def part_here(self, name: bytes) -> bytes | None:
@@ -291,14 +291,14 @@ class Registry:
             del self.awaited[name]
 
     def parcel(self, session: Session, stream: Stream, part: ChunkPart) -> Parcel:
-        """Returns the parcel that takes this part to the session: a waiting one, if it does not leave before the
-        stream's last parcel; else a new one."""
+        """Returns the parcel that takes this part to the session: a waiting one, if it leaves behind the stream's
+        last parcel; else a new one. None takes the same of a stream twice: it would name a handle twice."""
         for count in range(_LOOKS_FOR_A_PARCEL):
             slot = (stream.key_id, part.low, part.to, part.times, part.gap, count)
             parcel = session.waiting.get(slot)
             if parcel is None:
                 break
-            if parcel.number >= stream.parcel and parcel.number > session.nacks_taken.last_parcel:
+            if parcel.number > stream.parcel and parcel.number > session.nacks_taken.last_parcel:
                 return parcel
         else:
             count = self._parcels + _LOOKS_FOR_A_PARCEL
@@ -310,6 +310,11 @@ class Registry:
         self.shares.hold_chunk(session, parcel_bytes(part.chunk, part.key))
         self.dirty[session.number] = session
         return parcel
+
+    @property
+    def last_parcel(self) -> int:
+        """Returns the number of the last new parcel."""
+        return self._parcels
 
     def give(self, stream: Stream, attachment: Attachment, part: ChunkPart) -> None:
         """Puts a part, or a gap (gaps.py), on its way to the attachment's session, behind what it was given before."""

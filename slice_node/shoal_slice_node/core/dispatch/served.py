@@ -97,7 +97,21 @@ def _silence(dispatcher: Dispatcher, feed: Feed, stream: Stream) -> str:
     registry = dispatcher.registry
     if feed in registry.ready or feed in registry.short or _waits_for_acks(stream):
         return ""
+    if _is_served_by_a_turn(dispatcher, feed):
+        return ""
     return "it lags and its feed is not in line"
+
+
+def _is_served_by_a_turn(dispatcher: Dispatcher, feed: Feed) -> bool:
+    """Returns whether a session has its turn soon and looks at the feed then, which it turned away: it may be in the
+    feed's line all the same, if a turn of it ended before it came to what it has room for."""
+    roomy, line = dispatcher.registry.roomy, dispatcher.shares.line
+    sessions = [attachment.session for attachment in feed.attachments.values() if attachment.window_open]
+    return any(
+        feed.queue_id in session.turned_away and (session in roomy or session in line)
+        for session in sessions
+        if not session.closed
+    )
 
 
 def _waits_for_acks(stream: Stream) -> bool:

@@ -413,7 +413,7 @@ class Stream:
                 self.next = start
         if again:
             self.returned = sorted([*(self.returned or ()), *again])
-        self.end = 0
+        self.end, self.marked = 0, min(self.marked, start)
         self.cursor = done.end_of(self.cursor)
         done.cut_below(self.cursor)
         self.next = max(self.next, self.cursor)
@@ -481,8 +481,9 @@ class Stream:
         if self.resting is None:
             self.resting = RestingStretches()
         self.resting.add(resting)
-        self.out_messages += resting.to - resting.first
-        self.feed.begin_rest(resting.session)
+        messages = resting.to - resting.first
+        self.out_messages += messages
+        self.feed.begin_rest(resting.session, messages)
 
     def end_rest(self, resting: Resting) -> bool:
         """Notes that this rests no more; the caller says what becomes of it. Returns False if it was over already."""
@@ -491,8 +492,9 @@ class Stream:
         assert self.resting is not None
         self.resting.remove(resting)
         resting.end()
-        self.out_messages -= resting.to - resting.first
-        self.feed.end_rest(resting.session)
+        messages = resting.to - resting.first
+        self.out_messages -= messages
+        self.feed.end_rest(resting.session, messages)
         return True
 
     def take_rests(self, first: int = 0, to: int = 1 << 62) -> list[Resting]:
@@ -506,8 +508,9 @@ class Stream:
     def release_rests(self, taken: list[Resting]) -> None:
         """Notes that what `take_rests` returned counts no more."""
         for resting in taken:
-            self.out_messages -= resting.to - resting.first
-            self.feed.end_rest(resting.session)
+            messages = resting.to - resting.first
+            self.out_messages -= messages
+            self.feed.end_rest(resting.session, messages)
 
     def take_returned(self, returned: Returned) -> None:
         """Notes that this is not to be given again; the caller says what becomes of it."""

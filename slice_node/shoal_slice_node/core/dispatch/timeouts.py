@@ -4,7 +4,7 @@ not sent by then is given again, too, and does not count."""
 from __future__ import annotations
 
 from collections import OrderedDict, deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -15,11 +15,12 @@ from shoal_slice_node.core.dispatch.pausing import pause
 from shoal_slice_node.core.dispatch.releasing import after_release
 from shoal_slice_node.core.dispatch.streams import Stream
 from shoal_slice_node.core.dispatch.stretches import Returned
-from shoal_slice_node.core.dispatch.unsent import split, unsent, withdraw
+from shoal_slice_node.core.dispatch.unsent import split, withdraw
 from shoal_slice_node.core.limits import LEASE_COST, LEASES_PER_TURN, LISTED_PER_COST, WITHDRAWN_PER_STEP
 from shoal_slice_node.core.ranges import Ranges
 
 if TYPE_CHECKING:
+    from shoal_slice_node.core.dispatch.attachment import Attachment
     from shoal_slice_node.core.dispatch.registry import Registry
 
 
@@ -28,7 +29,12 @@ def _number(found: Found) -> int:
     return found[1].number
 
 
-_Ending: TypeAlias = "tuple[Lease, Iterator[int]]"
+def _then(steps: Iterator[int], ended: Callable[[], None]) -> Iterator[int]:
+    yield from steps
+    ended()
+
+
+_Ending: TypeAlias = "tuple[Lease, Attachment, Iterator[int]]"
 
 
 class Timeouts:
@@ -43,7 +49,14 @@ class Timeouts:
         """Lines up the leases that are over, up to LEASES_PER_TURN."""
         for lease in islice(self._registry.leases.due(now_ms), LEASES_PER_TURN):
             lease.attachment.session.leases.stop_waiting(lease)
-            self.ending.setdefault(lease.attachment.session.number, deque()).append((lease, self._steps(lease)))
+            self._line_up(lease, lease.attachment, self._steps(lease))
+
+    def end_now(self, lease: Lease, attachment: Attachment, ended: Callable[[], None]) -> None:
+        """Lines up a lease of this attachment before its time. `ended`: called once nothing of it is out."""
+        self._line_up(lease, attachment, _then(self._steps(lease), ended))
+
+    def _line_up(self, lease: Lease, attachment: Attachment, steps: Iterator[int]) -> None:
+        self.ending.setdefault(attachment.session.number, deque()).append((lease, attachment, steps))
 
     def turn(self, cost_max: int) -> None:
         """Ends some leases, one of each session in turn. A stream costs as many as it has stretches out, and 1 at
@@ -58,8 +71,7 @@ class Timeouts:
     def _end_some(self, leases: deque[_Ending], cost_max: int) -> int:
         """Takes some steps of the first lease. Returns what they cost."""
         registry = self._registry
-        lease, steps = leases[0]
-        attachment = lease.attachment
+        lease, attachment, steps = leases[0]
         feed = attachment.feed
         cost = 0
         while cost < cost_max:
@@ -89,8 +101,8 @@ class Timeouts:
 
     def _end(self, lease: Lease, stream: Stream) -> None:
         attachment = lease.attachment
-        pulled = attachment.handle is None
-        sent, kept = split(stream.take_lease_back(lease), unsent(attachment, stream) if pulled else None)
+        unsent = lease.take_unsent(stream.key_id)
+        sent, kept = split(stream.take_lease_back(lease), Ranges(unsent) if unsent else None)
         if sent:
             attachment.feed.give_way(attachment)  # Its program may be at work on it still.
             self._registry.returns.came_back(stream, sent, Reason.TIMEOUT, attachment.session)

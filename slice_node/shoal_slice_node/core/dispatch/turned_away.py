@@ -22,7 +22,7 @@ class TurnedAway:
     def __init__(self) -> None:
         self.small: OrderedDict[bytes, Feed] = OrderedDict()
         self.large: OrderedDict[bytes, Feed] = OrderedDict()
-        self._offsets: dict[bytes, dict[bytes, int]] = {}
+        self._offsets: dict[bytes, OrderedDict[bytes, int]] = {}
         """The offset of the large chunk of each such stream that is known, by queue id and key id."""
 
     def __len__(self) -> int:
@@ -40,17 +40,25 @@ class TurnedAway:
     def expect_large(self, feed: Feed) -> None:
         """Notes a feed that may have a large chunk next."""
         self.large[feed.queue_id] = feed
-        self._offsets.setdefault(feed.queue_id, {})
+        self._offsets.setdefault(feed.queue_id, OrderedDict())
 
     def add_large(self, feed: Feed, key_id: bytes, offset: int) -> None:
         """Notes a feed with a large chunk next in the stream of this key, at this offset."""
         self.large[feed.queue_id] = feed
-        self._offsets.setdefault(feed.queue_id, {})[key_id] = offset
+        self._offsets.setdefault(feed.queue_id, OrderedDict())[key_id] = offset
 
     def is_large(self, queue_id: bytes, key_id: bytes, offset: int) -> bool:
         """Returns whether a large chunk is next in this stream, if this offset is."""
         offsets = self._offsets.get(queue_id)
         return offsets is not None and offsets.get(key_id) == offset
+
+    def knows_large(self, queue_id: bytes) -> bool:
+        """Returns whether it is known of streams of this queue that a large chunk is next."""
+        return bool(self._offsets.get(queue_id))
+
+    def take_large(self, queue_id: bytes) -> bytes:
+        """Returns the key of the first one of these streams, and forgets it. There must be one."""
+        return self._offsets[queue_id].popitem(last=False)[0]
 
     def forget(self, queue_id: bytes) -> None:
         self.small.pop(queue_id, None)

@@ -20,13 +20,6 @@ if TYPE_CHECKING:
     from shoal_slice_node.core.dispatch.streams import Stream
 
 
-def unsent(attachment: Attachment, stream: Stream) -> Ranges | None:
-    """Returns what a pull was given of a stream and was not sent, maybe with what it no longer has out; None: there is
-    nothing."""
-    pairs = attachment.not_sent(stream.key_id)
-    return Ranges(pairs) if pairs else None
-
-
 def unsent_between(attachment: Attachment, stream: Stream, first: int, to: int) -> tuple[Ranges | None, int]:
     """Returns what the attachment was given of a stream and was not sent, of the offsets first <= o < to, maybe with
     others and with what it no longer has out; None: there is nothing. And returns how much was looked at."""

@@ -71,6 +71,7 @@ class Node:
         self.due = DueList(engine.state)
         self.turns = Turns()
         self.unused_drops = UnusedDrops(self.dispatcher, lambda: self.now_ms)
+        self.epoch = epoch
         self.commit = Commit(engine, epoch, self._on_effects, let_go, self._decide)
         self.acks = AckFlush(self.commit, self.dispatcher)
         jobs = (

@@ -7,9 +7,8 @@ answers (adapters/requests).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import NamedTuple
 
 from shoal_contract.errors import Corrupt, NoSuchQueue, ShoalError
 from shoal_contract.limits import WINDOW_BYTES_DEFAULT, WINDOW_BYTES_MAX, WINDOW_MESSAGES_DEFAULT, WINDOW_MESSAGES_MAX
@@ -24,33 +23,24 @@ from shoal_slice_node.core.dispatch.exclusive import consumed_elsewhere
 from shoal_slice_node.core.dispatch.feeds import Feed
 from shoal_slice_node.core.dispatch.new_part import NewPart, part_of
 from shoal_slice_node.core.dispatch.parcels import Parcel
-from shoal_slice_node.core.dispatch.pulling import PullAnswer, PullTerms
+from shoal_slice_node.core.dispatch.pulling import STEPS_NO_LIMIT, PullAnswer, PullTerms, nobody_waits
 from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.dispatch.unacked_counts import unacked, unacked_of_key
 from shoal_slice_node.core.limits import (
     ATTACHED_PER_STEP,
     PULL_BYTES_MAX,
     PULL_MESSAGES_MAX,
     PULL_ROWS_PER_STEP,
-    QUICK_BINDINGS_MAX,
     QUICK_STEPS_MAX,
-    SIZED_QUEUES_MAX,
 )
 from shoal_slice_node.core.node.node import Node
+from shoal_slice_node.core.node.reads import Length, Read, length_of
+from shoal_slice_node.core.read.reading import NOT_CONSUMED, Consumption, peek_if_brief
 from shoal_slice_node.core.read.reading import describe as describe_work
-from shoal_slice_node.core.read.reading import peek
 from shoal_slice_node.core.rows.queue_row import life_of
 from shoal_slice_node.core.turns import Work, begun
 
 _log = logging.getLogger(__name__)
-
-
-class Read(NamedTuple):
-    """Describes a read that was checked. `whole`: begins it. `quick`: begins it as well; but its result is None, and it
-    has taken nothing, if it would take long. `is_large`: returns whether that is likely."""
-
-    whole: Callable[[], Work[wire.Answer]]
-    quick: Callable[[], Work[wire.Answer | None]]
-    is_large: Callable[[], bool]
 
 
 def as_shoal_error(error: Exception) -> ShoalError:
@@ -113,10 +103,10 @@ def _attach_all(
         if replaces or took:  # Others took the room meanwhile.
             attaching.end(session, error)
         raise
-    return wire.Answer(attached=_told(session, request.handles, lives))
+    return wire.Answer(attached=_told(session, request.handles, lives, node.epoch))
 
 
-def _told(session: Session, handles: Sequence[int], lives: Sequence[int]) -> wire.Attached:
+def _told(session: Session, handles: Sequence[int], lives: Sequence[int], epoch: int) -> wire.Attached:
     """Returns the answer to an attach, as all is at its end: queues may have been dropped or declared meanwhile.
     `lives`: those that `attach` returned. They are told for handles that are not attached because another session keeps
     their exclusive queue."""
@@ -132,6 +122,7 @@ def _told(session: Session, handles: Sequence[int], lives: Sequence[int]) -> wir
         lives=told,
         ack_timeouts_ms=timeouts_ms if any(timeouts_ms) else [],
         tells_nacks_taken=True,
+        epoch=epoch,
     )
 
 
@@ -156,15 +147,17 @@ def pull(
     lease_ms_default: int,
     lease_ms_max: int,
     pull_answer: PullAnswer | None = None,
+    others_wait: Callable[[], bool] = nobody_waits,
 ) -> Read:
-    """Checks a pull, or a peek. `pull_answer`: see Puller.pull. Raises InvalidName."""
+    """Checks a pull, or a peek. `pull_answer`, `others_wait`: see Puller.pull. Raises InvalidName."""
     check_name(request.queue, "queue")
     messages = min(request.messages_max or PULL_MESSAGES_MAX, PULL_MESSAGES_MAX)
     body_bytes = min(request.bytes_max or PULL_BYTES_MAX, PULL_BYTES_MAX)
-    terms = PullTerms(messages, body_bytes, min(request.lease_ms or lease_ms_default, lease_ms_max))
+    terms = PullTerms(messages, body_bytes, min(request.lease_ms or lease_ms_default, lease_ms_max), others_wait)
 
-    def whole() -> Work[wire.Answer]:
-        """Pulls or peeks. Raises NoSuchQueue, ResourceExhausted."""
+    def work(steps_max: int, brief_bytes: int = 0) -> Work[wire.Answer | None]:
+        """Pulls or peeks. `brief_bytes`: what the answer may take; 0: whatever it needs. Raises NoSuchQueue,
+        ResourceExhausted."""
         queue_id = node.state.tables.queue_by_name.get(request.queue)
         if queue_id is None or node.dispatcher.is_ending(queue_id):
             name = show(request.queue)
@@ -173,13 +166,18 @@ def pull(
         if feed is not None and feed.exclusive is not None and not request.peek:
             check_not_held(feed, session)
         answer = wire.Answer(pulled=wire.Deliveries(life=life_of(queue_id)))
-        found: Sequence[wire.Delivery | Parcel] = ()
+        found: Sequence[wire.Delivery | Parcel] | None = ()
         if request.peek:
-            found = yield from peek(node.state, queue_id, messages, body_bytes, node.dispatcher.expiry_clock_ms)
+            clock_ms, most_bytes = node.dispatcher.expiry_clock_ms, brief_bytes or 1 << 62
+            found = yield from peek_if_brief(node.state, queue_id, messages, body_bytes, clock_ms, most_bytes)
         elif node.dispatcher.part_here(request.queue) is not None:
-            found = yield from node.puller.pull(session, queue_id, terms, node.now_ms, pull_answer)
+            own_terms = terms._replace(brief_bytes=brief_bytes)
+            pulling = node.puller.pull_within(steps_max, session, queue_id, own_terms, node.now_ms, pull_answer)
+            found = yield from pulling
         else:
             node.unused_drops.want(request.queue)
+        if found is None:
+            return None
         for number, one in enumerate(found, 1):
             if isinstance(one, wire.Delivery):
                 answer.pulled.deliveries.append(one)
@@ -191,26 +189,25 @@ def pull(
                 yield
         return answer
 
-    def is_large() -> bool:
-        if not request.peek and node.dispatcher.is_loaded(request.queue):
-            return False  # Otherwise a pull has to wait until the bindings are loaded.
-        return _is_large(node, (request.queue,))
+    def whole() -> Work[wire.Answer]:
+        answer = yield from work(STEPS_NO_LIMIT)
+        assert answer is not None
+        return answer
 
-    def quick() -> Work[wire.Answer | None]:
-        if request.peek:
-            return (yield from begun(whole(), QUICK_STEPS_MAX))
-        return None if is_large() else (yield from whole())
+    def within(steps_max: int) -> Work[wire.Answer | None]:
+        return begun(whole(), steps_max) if request.peek else work(steps_max)
 
-    return Read(whole, quick, is_large)
+    def brief(bytes_max: int) -> Work[wire.Answer | None]:
+        reading = work(QUICK_STEPS_MAX, bytes_max)
+        return begun(reading, QUICK_STEPS_MAX) if request.peek else reading
 
+    def length() -> Length:
+        if not request.peek and node.dispatcher.loaded(request.queue) is not None:
+            return Length.QUICK
+        return length_of(node.state, (request.queue,))  # The bindings have to be loaded first, or looked at.
 
-def _is_large(node: Node, names: Iterable[bytes]) -> bool:
-    """Returns whether one of these queues has many bindings."""
-    for name in names:
-        queue = node.state.load_queue(name)
-        if queue is not None and queue.bindings + queue.details > QUICK_BINDINGS_MAX:
-            return True
-    return False
+    pulls = b"" if request.peek else request.queue
+    return Read(whole, within, length, may_be_tried=request.peek, pulls=pulls, brief=brief)
 
 
 def check_not_held(feed: Feed, session: Session) -> None:
@@ -224,20 +221,30 @@ def describe(node: Node, request: wire.Describe) -> Read:
     """Checks a describe. Raises TooLarge, InvalidName."""
     check_describe(request)
     whole = partial(_describe, node, request)
-    names = request.queues[:SIZED_QUEUES_MAX]
-    return Read(whole, lambda: begun(whole(), QUICK_STEPS_MAX), lambda: _is_large(node, names))
+    length = partial(length_of, node.state, request.queues)
+
+    def within(steps_max: int) -> Work[wire.Answer | None]:
+        return begun(whole(), steps_max)
+
+    def brief(bytes_max: int) -> Work[wire.Answer | None]:
+        answer = yield from within(QUICK_STEPS_MAX)
+        return None if answer is None or answer.ByteSize() > bytes_max else answer
+
+    return Read(whole, within, length, may_be_tried=True, brief=brief)
 
 
 def _describe(node: Node, request: wire.Describe) -> Work[wire.Answer]:
     """Describes. Raises NotOwner, ResourceExhausted."""
-    consumers, due_ms = partial(_consumers, node), partial(_due_ms, node)
-    description = yield from describe_work(node.state, request, consumers, due_ms)
+    consumption_of, due_ms = partial(_consumption, node), partial(_due_ms, node)
+    description = yield from describe_work(node.state, request, consumption_of, due_ms)
     return wire.Answer(description=description)
 
 
-def _consumers(node: Node, queue_id: bytes) -> tuple[int, bool]:
+def _consumption(node: Node, queue_id: bytes) -> Consumption:
     feed = node.dispatcher.feeds.get(queue_id)
-    return (0, False) if feed is None else (len(feed.attachments), feed.consumed)
+    if feed is None:
+        return NOT_CONSUMED
+    return Consumption(len(feed.attachments), len(feed.pullers), unacked(feed), partial(unacked_of_key, feed))
 
 
 def _due_ms(node: Node, queue_id: bytes, after_s: int) -> int:

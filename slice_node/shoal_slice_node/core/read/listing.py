@@ -170,7 +170,8 @@ def list_members(state: State, key: bytes, after: bytes, limit: int) -> Page[byt
 
 
 class ListedBinding(NamedTuple):
-    """Describes one binding of a list. `end` 0: still bound. `head`: the key's next offset. `messages`: the backlog."""
+    """Describes one binding of a list. `end` 0: still bound. `head`: the key's next offset. `messages`: the backlog.
+    `key_id`: the key's."""
 
     key: bytes
     start: int
@@ -178,6 +179,7 @@ class ListedBinding(NamedTuple):
     end: int
     head: int
     messages: int
+    key_id: bytes
 
 
 def list_bindings(state: State, name: bytes, after: bytes, limit: int) -> Page[ListedBinding]:
@@ -249,7 +251,7 @@ def _listed(state: State, key_id: bytes, start: int, cursor: int, end: int, done
     full_name, row = bound_key(state.tables, key_id)
     head = head_of(row)
     cursor, done = kept_part(low_of(row), cursor, done)
-    return ListedBinding(full_name[NAME], start, cursor, end, head, backlog_of(cursor, end or head, done))
+    return ListedBinding(full_name[NAME], start, cursor, end, head, backlog_of(cursor, end or head, done), key_id)
 
 
 def _not_of_this_list(after: bytes) -> Malformed:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from itertools import islice
+from typing import NamedTuple
 
 from shoal_contract.errors import ResourceExhausted
 from shoal_contract.limits import DESCRIBE_BINDINGS_SUBJECT
@@ -22,6 +23,7 @@ from shoal_slice_node.core.apply.state import State
 from shoal_slice_node.core.apply.undone import Undone, undone
 from shoal_slice_node.core.dispatch.parcels import Parcel
 from shoal_slice_node.core.limits import (
+    CONSUMERS_PER_COST,
     DESCRIBE_BINDINGS_MAX,
     DESCRIBE_LISTED_MAX,
     DESCRIBE_RANGES_PER_BINDING,
@@ -35,8 +37,25 @@ from shoal_slice_node.core.rows.ids import ID_BYTES, next_id
 from shoal_slice_node.core.rows.key_row import NAME, decode_key
 from shoal_slice_node.core.turns import Work, finish
 
-ConsumersOf = Callable[[bytes], tuple[int, bool]]
-"""Returns how many sessions have a queue attached, by its id, and whether it is consumed: attached, or pulled from."""
+UnackedOf = Callable[[bytes], tuple[int, bool]]
+"""Returns how many messages of a key, by its id, a queue has unacked (dispatch/unacked_counts), and whether the key is
+full: no consumer gets more of it until some are acked, or come back."""
+
+
+class Consumption(NamedTuple):
+    """Says how a queue is consumed. `attached`: by so many sessions. `pullers`: so many have pulled some of it.
+    `unacked`: so many of its messages are. `of_key`: how many of each key."""
+
+    attached: int
+    pullers: int
+    unacked: int
+    of_key: UnackedOf
+
+
+NOT_CONSUMED = Consumption(0, 0, 0, lambda _: (0, False))
+
+ConsumptionOf = Callable[[bytes], Consumption]
+"""Returns how a queue is consumed, by its id."""
 FarewellDue = Callable[[bytes, int], int]
 """Returns when the farewell of a queue is due, by the queue's id and the farewell's seconds; 0: a session consumes the
 queue, or it is not known."""
@@ -51,7 +70,7 @@ def _due_not_known(queue_id: bytes, after_s: int) -> int:
 
 
 def describe(
-    state: State, request: wire.Describe, consumers: ConsumersOf, due_ms: FarewellDue = _due_not_known
+    state: State, request: wire.Describe, consumption_of: ConsumptionOf, due_ms: FarewellDue = _due_not_known
 ) -> Work[wire.Description]:
     """Answers a Describe.
 
@@ -64,15 +83,18 @@ def describe(
     listed = cost = 0
     for name in request.queues:
         bindings_max = DESCRIBE_LISTED_MAX - listed if request.bindings else 0
-        found, cost = yield from _describe_queue(state, name, consumers, due_ms, bindings_max, cost)
+        found, cost = yield from _describe_queue(state, name, consumption_of, due_ms, bindings_max, cost)
         listed += len(found.bindings)
         description.queues.append(found)
         if cost >= READ_ROWS_PER_STEP:
             cost = 0
             yield
-    for number, name in enumerate(request.keys):
-        description.keys.append(describe_key(state, name))
-        if number % READ_ROWS_PER_STEP == READ_ROWS_PER_STEP - 1:
+    for name in request.keys:
+        key, key_cost = _describe_key(state, name)
+        description.keys.append(key)
+        cost += key_cost
+        if cost >= READ_ROWS_PER_STEP:
+            cost = 0
             yield
     return description
 
@@ -125,27 +147,27 @@ def _check_bindings(bindings: int) -> None:
         )
 
 
-def describe_queue(state: State, name: bytes, consumers: int, bindings_max: int) -> wire.QueueDescription:
-    """Describes one queue at one go: for tables that nothing else waits for."""
-    consumed = consumers > 0
-    return finish(_describe_queue(state, name, lambda _: (consumers, consumed), _due_not_known, bindings_max, 0))[0]
+def describe_queue(state: State, name: bytes, bindings_max: int) -> wire.QueueDescription:
+    """Describes one queue at one go, as if nothing consumed it: for tables that nothing else waits for."""
+    return finish(_describe_queue(state, name, lambda _: NOT_CONSUMED, _due_not_known, bindings_max, 0))[0]
 
 
 def _describe_queue(
-    state: State, name: bytes, consumers: ConsumersOf, due_ms: FarewellDue, bindings_max: int, cost: int
+    state: State, name: bytes, consumption_of: ConsumptionOf, due_ms: FarewellDue, bindings_max: int, cost: int
 ) -> Work[tuple[wire.QueueDescription, int]]:
     """Describes one queue in steps. `bindings_max`: how many bindings to list. `cost`: what this step cost before.
     Returns the queue's description, and what the last step has cost."""
     queue = state.load_queue(name)
     if queue is None:
         return wire.QueueDescription(queue=name), cost + 1
-    attached, consumed = consumers(queue.id)
+    consumption = consumption_of(queue.id)
     described = wire.QueueDescription(
         queue=name,
         exists=True,
         binding_count=queue.bindings,
-        attached_sessions=attached,
-        consumed=consumed,
+        attached_sessions=consumption.attached,
+        consumed=bool(consumption.attached or consumption.pullers),
+        unacked=consumption.unacked,
         incarnation=queue.incarnation,
     )
     described.options.CopyFrom(_DURABLE if queue.options == DURABLE else queue.options.to_wire())
@@ -154,15 +176,18 @@ def _describe_queue(
         after_s = after_s_of(farewell)
         due = due_ms(queue.id, after_s)
         described.farewell.CopyFrom(wire.FarewellDescription(key=key_of(farewell), after_s=after_s, due_ms=due))
-    walk, queue = BindingWalk(state, queue.id, queue, cost + 1), None
+    cost += 1 + (consumption.attached + consumption.pullers) // CONSUMERS_PER_COST
+    walk, queue, unacked_of = BindingWalk(state, queue.id, queue, cost), None, consumption.of_key
     while not walk.over:
-        if not (yield from _add_next(state, walk, described, bindings_max)):
+        if not (yield from _add_next(state, walk, described, unacked_of, bindings_max)):
             walk.pause()
             yield
     return described, walk.cost
 
 
-def _add_next(state: State, walk: BindingWalk, described: wire.QueueDescription, bindings_max: int) -> Work[bool]:
+def _add_next(
+    state: State, walk: BindingWalk, described: wire.QueueDescription, unacked_of: UnackedOf, bindings_max: int
+) -> Work[bool]:
     """Adds what the next binding still has to get, in steps, and lists it. Returns whether this step may go on with the
     one behind it. No binding is kept from one step to the next, nor what was read of its log: that may have a chunk
     of megabytes."""
@@ -177,7 +202,7 @@ def _add_next(state: State, walk: BindingWalk, described: wire.QueueDescription,
     upper = binding.end or key.head
     messages = binding.backlog(upper)
     if len(described.bindings) < bindings_max:
-        described.bindings.append(_listed(name[NAME], binding, messages))
+        described.bindings.append(_listed(name[NAME], binding, messages, *unacked_of(binding.key_id)))
     if not messages:
         return True
     position = binding.end_of_done(binding.cursor)
@@ -219,27 +244,35 @@ def _undone_bytes(measure: LogMeasure, binding: Binding, position: int, upper: i
     return body_bytes, upper, len(ranges) // DESCRIBED_RANGES_PER_COST + measure.cost - before
 
 
-def _listed(name: bytes, binding: Binding, messages: int) -> wire.BindingDescription:
+def _listed(name: bytes, binding: Binding, messages: int, unacked: int, full: bool) -> wire.BindingDescription:
+    start, cursor, end = binding.start, binding.cursor, binding.end
     return wire.BindingDescription(
-        key=name, start=binding.start, cursor=binding.cursor, end=binding.end, messages=messages
+        key=name, start=start, cursor=cursor, end=end, messages=messages, unacked=unacked, full=full
     )
 
 
 def describe_key(state: State, name: bytes) -> wire.KeyDescription:
     """Describes one key. Raises InvalidName, NotOwner."""
+    return _describe_key(state, name)[0]
+
+
+def _describe_key(state: State, name: bytes) -> tuple[wire.KeyDescription, int]:
+    """Returns what it cost as well."""
     row = state.tables.key.get(state.full_name(name))
     if row is None:
-        return wire.KeyDescription(key=name)
+        return wire.KeyDescription(key=name), 1
     key = decode_key(row)
-    return wire.KeyDescription(
+    measure = LogMeasure(state, key)
+    described = wire.KeyDescription(
         key=name,
         exists=True,
         head=key.head,
         low=key.low,
         queues=state.tables.binding.count(key.id),
-        body_bytes=LogMeasure(state, key).bytes_between(key.low, key.head),
+        body_bytes=measure.bytes_between(key.low, key.head),
         options=None if key.options == PLAIN else key.options.to_wire(),
     )
+    return described, 1 + measure.cost
 
 
 def peek(
@@ -247,8 +280,17 @@ def peek(
 ) -> Work[list[wire.Delivery]]:
     """Returns the first messages of the backlog without taking them, even if they are out; not those that have expired
     at `expiry_clock_ms`, or at the time of the newest record."""
+    found = yield from peek_if_brief(state, queue_id, messages_max, bytes_max, expiry_clock_ms, 1 << 62)
+    assert found is not None
+    return found
+
+
+def peek_if_brief(
+    state: State, queue_id: bytes, messages_max: int, bytes_max: int, expiry_clock_ms: int, brief_bytes: int
+) -> Work[list[wire.Delivery] | None]:
+    """Does as `peek`; but returns None if the messages take more than `brief_bytes`."""
     walk = BindingWalk(state, queue_id)
-    peeking = _Peeking(state, walk, messages_max, bytes_max, max(expiry_clock_ms, state.time_ms))
+    peeking = _Peeking(state, walk, messages_max, bytes_max, max(expiry_clock_ms, state.time_ms), brief_bytes)
     while not (walk.over or peeking.full):
         position = peeking.take_next()
         while walk.spent:
@@ -256,15 +298,23 @@ def peek(
             yield
             if position:
                 position = peeking.take_more(position)
-    return peeking.deliveries
+    return None if peeking.is_too_large else peeking.deliveries
 
 
 class _Peeking:
     """Collects a peek's messages, binding by binding of a walk. No binding is kept from one step to the next."""
 
     def __init__(
-        self, state: State, walk: BindingWalk, messages_max: int, bytes_max: int, expiry_clock_ms: int
+        self,
+        state: State,
+        walk: BindingWalk,
+        messages_max: int,
+        bytes_max: int,
+        expiry_clock_ms: int,
+        brief_bytes: int,
     ) -> None:
+        self.is_too_large = False
+        self._brief_left = brief_bytes
         self._expiry_clock_ms = expiry_clock_ms
         self.deliveries: list[wire.Delivery] = []
         self._walk = walk
@@ -274,7 +324,7 @@ class _Peeking:
 
     @property
     def full(self) -> bool:
-        return self._messages_left <= 0 or self._bytes_left <= 0
+        return self._messages_left <= 0 or self._bytes_left <= 0 or self.is_too_large
 
     def take_next(self) -> int:
         """Collects what the next binding still has to get, until there is no room or the step has cost enough. Returns
@@ -312,6 +362,11 @@ class _Peeking:
         header = found.stored.header
         parcel = Parcel(name, first, found.low, to, chunk, header.time_ms, 0, expires_ms=header.expires_ms)
         delivery = parcel.to_wire()
+        size_bytes = delivery.ByteSize()
+        self._brief_left -= size_bytes
+        if self._brief_left < 0:
+            self.is_too_large = True
+            return
         self._messages_left -= to - found.low
-        self._bytes_left -= delivery.ByteSize()
+        self._bytes_left -= size_bytes
         self.deliveries.append(delivery)

@@ -1,0 +1,125 @@
+"""Messages that are handed out anew while an earlier ack of theirs has no answer: it says nothing of them."""
+
+from __future__ import annotations
+
+import pytest
+
+from shoal.core.acks import Acked
+from shoal.core.offset_ranges import Ranges
+from shoal.core.pending_acks import PendingAcks
+from shoal.core.repeat_rules import DropRepeats
+from shoal.core.repeats import Told
+
+KEY = b"a"
+ALL: Ranges = ((1, 5),)
+
+
+class Anew:
+    """An inbox that acked messages, and was given them again, as their queue was bound again, before the answer."""
+
+    def __init__(self) -> None:
+        self._unanswered: list[Acked] = []
+        self._pending = PendingAcks(lambda: self._unanswered)
+        self.rule = DropRepeats(self._pending)
+        assert self.came() == ALL
+        self.ack()
+        assert self.came() == ALL
+
+    def came(self, redelivered: int = 0) -> Ranges:
+        """What is handed out."""
+        news, self.again = self.rule.came(KEY, 1, 5, [1], Told(3, redelivered))
+        return tuple(one[:2] for one in news)
+
+    def ack(self, first: int = 1, end: int = 5) -> None:
+        self.rule.acked(KEY, first, end, [1])
+        self._unanswered.append(Acked(KEY, first, end, [1]))
+        self._pending.add(*self._unanswered[-1])
+
+    def answer(self, *, acks: int = 1, late: bool = False) -> None:
+        answered, self._unanswered[:acks] = self._unanswered[:acks], []
+        self._pending.answered(answered)
+        (self.rule.acked_late if late else self.rule.answered)(answered)
+
+    def stream_ended(self) -> None:
+        lost, self._unanswered[:] = self._unanswered[:], []
+        self._pending.clear()
+        self.rule.stream_ended(lost)
+
+    @property
+    def unsettled(self) -> int:
+        """For how many messages a drain waits."""
+        return sum(self.rule.unsettled({1}, dict, 0))
+
+
+def test_a_nack_of_it_is_sent_but_for_what_was_acked_anew() -> None:
+    """It was taken for acked: nobody got it again for as long as the connection lived."""
+    inbox = Anew()
+    inbox.ack(2, 4)
+    assert inbox.rule.nacked(KEY, 1, 5, 1, True) == ((1, 2), (4, 5))
+    assert inbox.came(1) == ((1, 2), (4, 5)), "what was nacked is new"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_the_answer_to_the_earlier_ack_ends_nothing(late: bool) -> None:
+    inbox = Anew()
+    inbox.answer(late=late)
+    assert inbox.unsettled == 4 and not inbox.rule.repeats.late
+    inbox.stream_ended()
+    assert not inbox.rule.repeats.in_doubt
+    assert inbox.rule.acked_of_before(KEY, 1, 5, [1], ()) == [] and inbox.rule.repeats.in_doubt
+    assert (inbox.came(1), inbox.again) == ((), [(1, 5, (1,))]), "the ack goes with what comes again"
+
+
+def test_an_earlier_ack_that_a_lost_stream_left_without_an_answer_is_not_in_doubt() -> None:
+    inbox = Anew()
+    inbox.ack(1, 2)
+    inbox.stream_ended()
+    assert [one[:3] for one in inbox.rule.repeats.doubts()] == [(KEY, 1, 2)]
+    assert (inbox.came(1), inbox.again) == ((), [(1, 2, (1,))]), "the program works on the rest"
+    assert inbox.unsettled == 4
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_its_own_ack_ends_it_once_both_are_answered(together: bool) -> None:
+    inbox = Anew()
+    inbox.ack()
+    if together:
+        inbox.answer(acks=2)
+    else:
+        inbox.answer()
+        assert inbox.unsettled == 4, "the earlier one was answered"
+        inbox.answer()
+    assert inbox.unsettled == 0 and not inbox.rule.repeats.renewed
+    assert inbox.came() == ALL, "of yet another binding"
+
+
+def test_its_own_ack_may_be_late_after_the_earlier_one_was_answered() -> None:
+    """The flush told nothing, and it came again."""
+    inbox = Anew()
+    inbox.answer()
+    inbox.ack()
+    inbox.answer(late=True)
+    assert inbox.rule.repeats.late.take_untold() == 4
+    assert (inbox.came(1), inbox.again) == ((), [(1, 5, (1,))])
+
+
+def test_it_is_no_repeat_to_be_acked_again_before_the_program_acks_it() -> None:
+    inbox = Anew()
+    assert (inbox.came(1), inbox.again) == ((), [])
+    inbox.answer()
+    assert inbox.unsettled == 4
+
+
+def test_a_third_binding_before_any_answer_hands_out_what_was_acked_only() -> None:
+    inbox = Anew()
+    inbox.ack(1, 3)
+    assert inbox.came() == ((1, 3),)
+    inbox.answer()
+    inbox.answer()
+    assert inbox.unsettled == 4
+
+
+def test_what_leaves_is_forgotten() -> None:
+    inbox = Anew()
+    inbox.rule.left([1])
+    assert not inbox.rule.repeats.renewed
