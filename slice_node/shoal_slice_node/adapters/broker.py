@@ -39,6 +39,7 @@ from shoal_slice_node.adapters.limits import (
     BRIEF_ANSWERS_BYTES,
     DELIVERY_COPIES,
     DISPATCH_REST_MS,
+    IDLE_TICK_MS,
     PUMP_SLICE_MS,
     READS_REST_MS,
     SESSION_BYTES_DEFAULT,
@@ -63,6 +64,7 @@ from shoal_slice_node.core.memory import MemoryPlan
 from shoal_slice_node.core.node.commit import Item
 from shoal_slice_node.core.node.replica import Replica
 from shoal_slice_node.core.turns import Done, Source, Work
+from shoal_slice_node.processes.limits import IDLE_MS
 
 _log = logging.getLogger(__name__)
 
@@ -332,11 +334,18 @@ class Broker:
         self.commit_loop.wake()
         return await done
 
+    @property
+    def _is_used(self) -> bool:
+        """Returns whether somebody has a session or a watch."""
+        return bool(self.writers or self.watch_wakers)
+
     async def _tick(self) -> None:
-        """Tells the node the time every TICK_MS; while the node is idle, lets the checkpoint's pages leave memory."""
+        """Tells the node the time every TICK_MS, or IDLE_TICK_MS while nobody asks anything of it; while it is idle,
+        lets the checkpoint's pages leave memory."""
         operations_seen, active_ms = 0, steady_ms()
+        pause_ms = TICK_MS
         while True:
-            await asyncio.sleep(TICK_MS / 1000)
+            await asyncio.sleep(pause_ms / 1000)
             await self.commit_loop.between_records.wait()
             began, now_ms = time.perf_counter(), steady_ms()
             self.node.tick(now_ms, clock.wall_ms())
@@ -348,6 +357,7 @@ class Broker:
             # For leases that ended or a delta that grew old: on an idle node nothing else checks them.
             self.start_due_work()
             self.steps.done(began)
+            pause_ms = IDLE_TICK_MS if now_ms - active_ms > IDLE_MS and not self._is_used else TICK_MS
 
     async def _pump(self) -> None:
         """Runs the node's turns, PUMP_SLICE_MS at a time."""
