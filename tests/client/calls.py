@@ -57,6 +57,17 @@ async def take_anew(inbox: shoal.Inbox, count: int) -> list[shoal.Message]:
         return await take(inbox, count)
 
 
+async def offsets_made_equal(broker: shoal.Broker, keys: list[str]) -> int:
+    """Publishes to bound `keys` until the last offset is the same for all; answers it. In a partition in which another
+    test's key vanished, a new key's offsets do not begin at 1."""
+    offsets = {key: (await broker.publish(key, b"before")).offset for key in keys}
+    last = max(offsets.values())
+    for key, offset in offsets.items():
+        for _ in range(offset, last):
+            await broker.publish(key, b"before")
+    return last
+
+
 async def until(condition: Callable[[], bool], wait_s: float = 10) -> None:
     """Until `condition()` is true."""
     async with asyncio.timeout(wait_s):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -13,7 +13,7 @@ from shoal_contract.wire.common_pb2 import Chunk
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
 from shoal_slice_node.adapters import broker as module
 from shoal_slice_node.adapters.broker import Broker
-from shoal_slice_node.adapters.limits import IDLE_TICK_MS, TICK_MS
+from shoal_slice_node.adapters.limits import IDLE_TICK_MS
 
 from .brokers import connected, running
 from .raw_session import RawSession
@@ -22,27 +22,31 @@ IDLE_MS = 200
 WAIT_S = 30
 
 
-def ticks_of(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def ticks_of(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[int]:
     """The times of all ticks from now on."""
-    times: list[int] = []
+    times: asyncio.Queue[int] = asyncio.Queue()
     tick = broker.node.tick
 
     def noted(now_ms: int, wall_ms: int) -> None:
-        times.append(now_ms)
+        times.put_nowait(now_ms)
         tick(now_ms, wall_ms)
 
     monkeypatch.setattr(broker.node, "tick", noted)
     return times
 
 
-async def a_gap(times: list[int], seldom: bool) -> None:
+async def next_ticks(times: asyncio.Queue[int], count: int) -> list[int]:
+    while not times.empty():
+        times.get_nowait()
+    return [await times.get() for _ in range(count)]
+
+
+async def a_gap(times: asyncio.Queue[int], seldom: bool) -> None:
     """Waits for two ticks with a longer, or else a shorter, time between them than an idle node's."""
     async with asyncio.timeout(WAIT_S):
         while True:
-            del times[:]
-            while len(times) < 2:
-                await asyncio.sleep(TICK_MS / 1000)
-            if (times[1] - times[0] >= IDLE_TICK_MS) == seldom:
+            first, second = await next_ticks(times, 2)
+            if (second - first >= IDLE_TICK_MS) == seldom:
                 return
 
 
@@ -51,10 +55,7 @@ async def test_a_node_that_nobody_uses_ticks_seldom(tmp_path: Path, monkeypatch:
     async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
         times = ticks_of(broker, monkeypatch)
         await a_gap(times, seldom=True)
-        del times[:]
-        while len(times) < 5:
-            await asyncio.sleep(TICK_MS / 1000)
-        assert all(later - earlier >= IDLE_TICK_MS for earlier, later in itertools.pairwise(times))
+        assert all(later - earlier >= IDLE_TICK_MS for earlier, later in pairwise(await next_ticks(times, 5)))
         session = await RawSession.open(SliceServiceStub(channel), producer=b"")
         await a_gap(times, seldom=False)
         await asyncio.sleep(2 * IDLE_MS / 1000)

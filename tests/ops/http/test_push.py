@@ -11,7 +11,7 @@ from shoal.inbox_slice import InboxSlice
 from shoal_ops.http import limits
 from shoal_ops.http.push import Push, Stream, size_of
 from shoal_runtime.tasks import Tasks
-from tests.client.calls import fresh
+from tests.client.calls import fresh, offsets_made_equal
 from tests.ops.http.conftest import WAIT_S, Running
 
 BODY = b"x" * 20_000
@@ -145,17 +145,6 @@ async def test_what_is_being_written_counts_as_held(running: Running) -> None:
         stream.written(batch)
         assert push.held_bytes == 0
         await push.stop()
-
-
-async def offsets_made_equal(broker: shoal.Broker, keys: list[str]) -> int:
-    """Publishes to bound `keys` until the last offset is the same for all; answers it. In a partition in which another
-    test's key vanished, a new key's offsets do not begin at 1."""
-    offsets = {key: (await broker.publish(key, b"before")).offset for key in keys}
-    last = max(offsets.values())
-    for key, offset in offsets.items():
-        for _ in range(offset, last):
-            await broker.publish(key, b"before")
-    return last
 
 
 async def test_messages_of_several_keys_with_one_offset_wait_side_by_side(
