@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from random import Random
 
+import pytest
+
 from shoal_contract.errors import Conflict
 from shoal_slice_node.core.fair_queue import FairQueue
 from shoal_slice_node.core.limits import FAIR_QUANTUM, LONG_WORK_STEPS
@@ -104,6 +106,50 @@ def test_work_that_is_dropped_leaves_every_line() -> None:
     turns.step()
     turns.drop(Source("one", 2))
     assert not turns and not turns.busy(ONE)
+
+
+class Leaving:
+    """Adds work of its owner as it ends, as where it gives room back that other work of its owner waits for."""
+
+    def __init__(self, turns: Turns) -> None:
+        self.turns = turns
+        self.told: list[object] = []
+
+    def done(self, result: object, error: Exception | None) -> None:
+        self.told.append(error)
+
+    def work(self) -> Work[None]:
+        try:
+            yield
+            yield
+        finally:
+            self.turns.add(ONE, counting([], "late", 3), self.done)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_what_work_adds_as_it_is_dropped_is_dropped_too(beside: bool) -> None:
+    """It was left without a place in a line, and the next step found nothing: the node ended."""
+    turns = Turns()
+    leaving = Leaving(turns)
+    (turns.add_beside if beside else turns.add)(ONE, leaving.work(), leaving.done)
+    turns.step()
+    turns.drop(ONE)
+    assert not turns and not turns.busy(ONE)
+    turns.add(Source("other", 1), counting([], "after", 1), leaving.done)
+    while turns:
+        turns.step()
+    assert leaving.told == [None]
+
+
+def test_what_work_adds_as_all_ends_is_told_too() -> None:
+    turns = Turns()
+    leaving = Leaving(turns)
+    turns.add(ONE, leaving.work(), leaving.done)
+    turns.step()
+    error = Conflict("over")
+    turns.end(error)
+    assert not turns
+    assert leaving.told == [error, error]
 
 
 def test_connections_take_turns_however_many_sessions_they_have() -> None:

@@ -77,8 +77,8 @@ class SessionStream:
     def _close(self) -> None:
         if not self._closed:
             self._closed = True
+            self._answers.close()  # First: what waits for room finds that its answer is not wanted.
             self._broker.close_session(self._session, self._source, self._written_bytes)
-            self._answers.close()
 
     async def _read(self) -> None:
         """Reads frames until the client sends no more. Raises Malformed, TooLarge: a frame that cannot be parsed ends

@@ -141,14 +141,17 @@ class Turns:
         line.setdefault(source.connection, OrderedDict())[source.owner] = None
 
     def drop(self, source: Source) -> None:
-        """Drops the work of an owner that is gone: it is not done any further, and `done` is not called."""
-        for stands_for in self._beside.pop(source, ()):
-            self.drop(stands_for)
-        pieces = self._pieces.pop(source, None)
-        if pieces is None:
-            return
-        for piece in pieces:
-            piece.work.close()
+        """Drops the work of an owner that is gone: it is not done any further, and `done` is not called. Nor is what is
+        added as work ends."""
+        while source in self._pieces or source in self._beside:
+            for stands_for in self._beside.pop(source, ()):
+                self.drop(stands_for)
+            pieces = self._pieces.pop(source, ())
+            self._leave_line(source)
+            for piece in pieces:
+                piece.work.close()
+
+    def _leave_line(self, source: Source) -> None:
         for line in self._lines:
             owners = line.get(source.connection)
             if owners is not None:
@@ -157,14 +160,15 @@ class Turns:
                     del line[source.connection]
 
     def end(self, error: Exception) -> None:
-        """Ends all work: each `done` is called with `error`."""
-        ended, self._pieces = self._pieces, {}
-        for line in self._lines:
-            line.clear()
-        for pieces in ended.values():
-            for piece in pieces:
-                piece.work.close()
-                piece.done(None, error)
+        """Ends all work, and what is added as it ends: each `done` is called with `error`."""
+        while self._pieces:
+            ended, self._pieces = self._pieces, {}
+            for line in self._lines:
+                line.clear()
+            for pieces in ended.values():
+                for piece in pieces:
+                    piece.work.close()
+                    piece.done(None, error)
 
 
 def _nothing() -> Work[None]:
