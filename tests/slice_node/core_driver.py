@@ -191,11 +191,11 @@ class CoreDriver:
         queue_id = self.tables.queue_by_name.get(queue.encode())
         assert queue_id is not None
         terms = PullTerms(messages, 0, lease_ms)
-        parcels = finish(self._pumped(self.puller.pull(session, queue_id, terms, self.now_ms)))
+        parcels = finish(self.pumped(self.puller.pull(session, queue_id, terms, lambda: self.now_ms)))
         self.gaps += [parcel.to_gap() for parcel in parcels if parcel.is_gap]
         return [parcel.to_wire() for parcel in parcels if not parcel.is_gap]
 
-    def _pumped(self, work: Work[Result]) -> Work[Result]:
+    def pumped(self, work: Work[Result]) -> Work[Result]:
         """The same work; the pump has a turn between two steps, as it may have to load a queue."""
         while True:
             try:

@@ -57,7 +57,7 @@ def peeked(core: CoreDriver, messages: int) -> Work[list[wire.Delivery]]:
 
 def pulled(core: CoreDriver, messages: int) -> Work[list[wire.Delivery]]:
     terms = PullTerms(messages, 0, 0)
-    parcels = yield from core.puller.pull(core.session(), queue_id(core), terms, core.now_ms)
+    parcels = yield from core.puller.pull(core.session(), queue_id(core), terms, lambda: core.now_ms)
     return [parcel.to_wire() for parcel in parcels]
 
 

@@ -10,7 +10,7 @@ import pytest
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch import leases
 from shoal_slice_node.core.dispatch.attachment import Attachment
-from shoal_slice_node.core.dispatch.pulling import PullAnswer
+from shoal_slice_node.core.dispatch.pulling import PullAnswer, PullTerms
 from shoal_slice_node.core.limits import LEASE_BYTES
 from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.turns import finish
@@ -201,7 +201,7 @@ def test_of_a_pull_whose_answer_never_left_its_lease_keeps_nothing(door: str) ->
         if door == "unary":
             core.dispatcher.share_among_calls(session)
         ask = wire.Pull(queue=b"q", lease_ms=3_600_000)
-        found = finish(core._pumped(requests.pull(core.node, session, ask, 0, 3_600_000, answer).whole()))
+        found = finish(core.pumped(requests.pull(core.node, session, ask, 0, 3_600_000, answer).whole()))
         assert len(found.pulled.deliveries) == 500
         if door == "unary":
             answer.drop()
@@ -214,3 +214,20 @@ def test_of_a_pull_whose_answer_never_left_its_lease_keeps_nothing(door: str) ->
     clock = core.dispatcher.registry.leases
     assert len(clock) == 3 and all(lease.ended for _, _, lease in clock._heap)
     assert kept == [kept[0]] * 3 and not core.dispatcher.feeds
+
+
+def test_the_lease_of_a_pull_runs_from_when_all_is_taken() -> None:
+    """It ran from the pull's first step: of a queue that took long to load, it was over before the answer left."""
+    core = NacksDriver()
+    declared(core, "jobs")
+    core.change(bind("jobs", "k"), publish("k", b"x"))
+    queue_id = core.tables.queue_by_name.get(b"jobs")
+    assert queue_id is not None
+    pulling = core.puller.pull(core.session(), queue_id, PullTerms(1, 0, TIMEOUT_MS), lambda: core.now_ms)
+    next(pulling)
+    core.wait(2 * TIMEOUT_MS)
+    assert len(finish(core.pumped(pulling))) == 1
+    core.wait(TIMEOUT_MS - 100)
+    assert core.pull(core.session(), "jobs", 1) == []
+    core.wait(200)
+    assert len(core.pull(core.session(), "jobs", 1)) == 1

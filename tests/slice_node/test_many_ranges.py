@@ -79,7 +79,7 @@ def test_a_queue_of_many_keys_that_turns_out_to_be_too_large_ends_its_sessions()
     assert isinstance(session.ended_by, ResourceExhausted) and not session.by_queue and honest.ended_by is None
     assert share.used_bytes < 0.1 * share.limit_bytes
     queue_id = core.tables.queue_by_name.get(b"b") or b""
-    pull = core.puller.pull(core.session(), queue_id, PullTerms(1_000, 0, 1_000), core.now_ms)
+    pull = core.puller.pull(core.session(), queue_id, PullTerms(1_000, 0, 1_000), lambda: core.now_ms)
     with pytest.raises(ResourceExhausted, match="memory of done ranges of queues that are only pulled from"):
         while True:
             next(pull)
@@ -242,7 +242,7 @@ def test_ranges_that_changes_make_of_attached_queues_have_a_bound() -> None:
 def pull(core: CoreDriver, queue: str, session: Session | None = None) -> list[wire.Delivery]:
     """One message, under a lease of an hour, while others have their turns."""
     queue_id = core.tables.queue_by_name.get(queue.encode()) or b""
-    steps = core.puller.pull(session or core.session(), queue_id, PullTerms(1, 0, 3_600_000), core.now_ms)
+    steps = core.puller.pull(session or core.session(), queue_id, PullTerms(1, 0, 3_600_000), lambda: core.now_ms)
     while True:
         try:
             next(steps)

@@ -261,7 +261,7 @@ def test_a_brief_pull_may_exceed_its_bytes_by_the_last_chunk(bytes_max: int) -> 
     core.change(declare("q"), bind("q", "k"), publish("k", b"x"), publish("k", bytes(40_000)))
     pull = requests.pull(core.node, core.session(), wire.Pull(queue=b"q", bytes_max=bytes_max), 0, 1_000)
     assert pull.brief is not None
-    answers = [finish(core._pumped(pull.brief(32 << 10))) for _ in range(2)]
+    answers = [finish(core.pumped(pull.brief(32 << 10))) for _ in range(2)]
     assert answers[0] is not None and [one.low for one in answers[0].pulled.deliveries] == [1]
     assert answers[1] is None, "the next one is not brief"
 

@@ -378,5 +378,6 @@ class Broker:
                     await between_records.wait()
                     began = time.perf_counter()
                     slice_end = began + PUMP_SLICE_MS / 1000
+                    node.now_ms = steady_ms()
             self.start_due_work()
             self.steps.done(began)

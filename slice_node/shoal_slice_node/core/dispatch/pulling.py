@@ -89,12 +89,18 @@ class Puller:
         self._leases = dispatcher.registry.leases
 
     def pull(
-        self, session: Session, queue_id: bytes, terms: PullTerms, now_ms: int, answer: PullAnswer | None = None
+        self,
+        session: Session,
+        queue_id: bytes,
+        terms: PullTerms,
+        now_ms: Callable[[], int],
+        answer: PullAnswer | None = None,
     ) -> Generator[None, None, list[Parcel]]:
         """Takes up to messages_max messages of the queue's backlog, oldest of each key first. Yields between steps;
         returns what was taken, and gaps; [] if there is nothing. Once it has messages or gaps it ends after
-        QUICK_STEPS_MAX steps, sooner if others wait: the next pull goes on. `answer`: tells when the answer leaves, or
-        that it never does; None: it leaves at once.
+        QUICK_STEPS_MAX steps, sooner if others wait: the next pull goes on. `now_ms`: returns the time, from which the
+        lease runs once all is taken. `answer`: tells when the answer leaves, or that it never does; None: it leaves at
+        once.
 
         Raises ResourceExhausted if there is no room for the queue in memory, or the session has too much out already.
         Where it is the one of all unary calls, a queue of which nothing is out gives PULL_FLOOR messages all the same.
@@ -109,7 +115,7 @@ class Puller:
         session: Session,
         queue_id: bytes,
         terms: PullTerms,
-        now_ms: int,
+        now_ms: Callable[[], int],
         answer: PullAnswer | None,
     ) -> Generator[None, None, list[Parcel] | None]:
         """Does as `pull`; but returns None, and has taken nothing, if it found nothing in so many steps, and there is
@@ -147,7 +153,7 @@ class Puller:
         parcels, gaps = taken
         if lease is not None:
             lease.wait_to_leave(given)
-            lease.begin(now_ms)
+            lease.begin(now_ms())
             if not lease.ended:
                 self._leases.add(lease)
         messages = sum([one.to - one.low for one in parcels if not one.is_gap])

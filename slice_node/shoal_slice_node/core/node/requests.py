@@ -155,6 +155,9 @@ def pull(
     body_bytes = min(request.bytes_max or PULL_BYTES_MAX, PULL_BYTES_MAX)
     terms = PullTerms(messages, body_bytes, min(request.lease_ms or lease_ms_default, lease_ms_max), others_wait)
 
+    def now_ms() -> int:
+        return node.now_ms
+
     def work(steps_max: int, brief_bytes: int = 0) -> Work[wire.Answer | None]:
         """Pulls or peeks. `brief_bytes`: what the answer may take; 0: whatever it needs. Raises NoSuchQueue,
         ResourceExhausted."""
@@ -172,8 +175,7 @@ def pull(
             found = yield from peek_if_brief(node.state, queue_id, messages, body_bytes, clock_ms, most_bytes)
         elif node.dispatcher.part_here(request.queue) is not None:
             own_terms = terms._replace(brief_bytes=brief_bytes)
-            pulling = node.puller.pull_within(steps_max, session, queue_id, own_terms, node.now_ms, pull_answer)
-            found = yield from pulling
+            found = yield from node.puller.pull_within(steps_max, session, queue_id, own_terms, now_ms, pull_answer)
         else:
             node.unused_drops.want(request.queue)
         if found is None:
