@@ -130,7 +130,7 @@ class FaultyFiles:
         pass
 
     def names(self, folder: Path) -> list[str]:
-        return [path.name for path in self._seen if path.parent == folder]
+        return [path.name for path in list(self._seen) if path.parent == folder]
 
     def free_space_bytes(self, folder: Path) -> int:
         return self.free_bytes

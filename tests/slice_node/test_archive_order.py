@@ -184,7 +184,7 @@ async def test_a_look_tells_what_the_archive_has_and_it_is_not_asked_again() -> 
         await until(lambda: life.archiving.figures.archived == 12)
         await life.turned()
         asked = (files.listed, files.read_files)
-        assert asked == (0, 60 + 12), "a look at each that is closed, and one more where it lacks something"
+        assert asked == (1, 1 + 60 + 12), "its last; each that is closed, and once more where it lacks something"
         await life.turned()
         assert (files.listed, files.read_files) == asked, "nothing is new"
         assert life.archiving.figures.archived == 12

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import re
-from collections.abc import AsyncIterator, Callable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from random import Random
@@ -15,67 +13,13 @@ from random import Random
 import pytest
 
 from shoal_contract.wire import slice_pb2 as wire
-from shoal_slice_node.adapters.archiving import Archiving
-from shoal_slice_node.storage.archive import Archive
 from shoal_slice_node.storage.files import DiskFiles
-from shoal_slice_node.storage.journal_files import Journal
 from shoal_slice_node.storage.journal_reader import list_segments
 
-from .archive_steps import archived_records
+from .archive_steps import ARCHIVE, Life, RefusingFiles, archived_records, copy_archive, said
 from .faulty_files import FaultyFiles, Node
-from .journal_steps import FOLDER, SEGMENT_BYTES, Inline, append, open_journal
+from .journal_steps import FOLDER, append, open_journal
 from .node_process import NodeProcess
-
-ARCHIVE = Path("/archive")
-SAID = re.compile(r"the archive .* has all records from LSN (\d+) to (\d+)$")
-
-
-class RefusingFiles(FaultyFiles):
-    """Its archive takes nothing while `refuses`."""
-
-    refuses = False
-
-    def rename(self, path: Path, to: Path) -> None:
-        if self.refuses and to.parent == ARCHIVE:
-            raise OSError(errno.EIO, "faulty rename")
-        super().rename(path, to)
-
-
-class Life:
-    """One life of a node's journal and archiving. All that it has is checkpointed when it stops."""
-
-    def __init__(
-        self, files: FaultyFiles, archive: Path = ARCHIVE, checkpoint_lsn: int = 0, identity: bytes = b"of s01"
-    ) -> None:
-        self.journal = Journal.open(FOLDER, checkpoint_lsn, files, SEGMENT_BYTES, Inline(), identity)
-        self._thread = ThreadPoolExecutor(1)
-        self.archiving = Archiving(Archive(archive, files), self.journal, self._in_journal_thread)
-
-    def _in_journal_thread(self, work: Callable[[], object]) -> asyncio.Future[object]:
-        return asyncio.get_running_loop().run_in_executor(self._thread, work)
-
-    async def stop(self) -> None:
-        await self.archiving.finish(self.journal.next_lsn - 1)
-        self.journal.close()
-        self.kill()
-
-    def kill(self) -> None:
-        self.archiving._thread.shutdown()
-        self._thread.shutdown()
-
-
-def said(caplog: pytest.LogCaptureFixture) -> tuple[int, int] | None:
-    """Which records the life that ended said to be archived, the first and the last; and forgets it."""
-    found = [match for record in caplog.records if (match := SAID.search(record.getMessage()))]
-    caplog.clear()
-    return (int(found[0][1]), int(found[0][2])) if found else None
-
-
-def copy_archive(files: FaultyFiles, to: FaultyFiles, place: Path) -> None:
-    for path in [path for path in files.paths() if path.parent == ARCHIVE]:
-        file = to.create(place / path.name)
-        file.write_at(0, files.read(path))
-        file.close()
 
 
 @pytest.fixture(autouse=True)
@@ -237,6 +181,7 @@ async def test_what_is_said_is_archived_whatever_the_archive_refuses_and_however
     for _ in range(20):
         files.refuses = random.random() < 0.5
         life = Life(files, checkpoint_lsn=checkpoint_lsn)
+        life.archiving._every_s = random.choice((0, 1 << 30))
         last = life.journal.next_lsn - 1
         assert len(archived_records(files, ARCHIVE)) >= life.journal.first_lsn - 1, "a record is in neither"
         life.archiving.release(checkpoint_lsn + 1)
@@ -244,7 +189,7 @@ async def test_what_is_said_is_archived_whatever_the_archive_refuses_and_however
         for _ in range(random.choice((0, 0, 1, 4))):
             append(life.journal, random.randint(1, 6))
             last = life.journal.next_lsn - 1
-            if random.random() < 0.3:
+            if life.archiving._every_s and random.random() < 0.5:
                 await life.archiving._journal_says(life.archiving._seal)
                 await life.archiving._attempt()
         ended = random.choice(("stop", "stop", "kill", "power"))

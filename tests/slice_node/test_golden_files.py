@@ -18,7 +18,9 @@ from shoal_slice_node.core.tables.delta_piece import Piece
 from shoal_slice_node.processes import checkpoint_frame, child_frame
 from shoal_slice_node.storage.archive import Archive
 from shoal_slice_node.storage.checkpoint_writer import CheckpointWriter
+from shoal_slice_node.storage.files import DiskFiles
 from shoal_slice_node.storage.journal_files import Journal
+from shoal_slice_node.storage.known_archives import KnownArchives
 from shoal_slice_node.storage.lmdb_layout import STORE, TABLES, open_environment, open_table
 from shoal_slice_node.storage.lmdb_tables import LmdbBase
 
@@ -75,6 +77,30 @@ def test_an_archived_segment_has_the_bytes_of_the_journal(tmp_path: Path) -> Non
     assert (archive.folder / path.name).read_bytes().hex() == SEGMENT
     archive.put(path)
     assert (archive.folder / path.name).read_bytes().hex() == SEGMENT, "the zeros behind it are no part of it"
+
+
+ARCHIVES = (
+    "02010000250000000100000000000000000000000000000000000000d076d3330101000000000000000100000000000000"
+    "040000000000000029010000000000000983f120"
+)
+"""What is known of one archive: the second slot, without its zeros."""
+
+
+def test_what_an_archive_got_last_is_noted_as_these_bytes_and_read_from_them(tmp_path: Path) -> None:
+    first, second = tmp_path / "0000000000000001.journal", tmp_path / "0000000000000004.journal"
+    for path in (first, second):
+        path.write_bytes(bytes.fromhex(SEGMENT).ljust(4096, b"\0"))
+    known, file = KnownArchives(DiskFiles(), tmp_path), tmp_path / "archives"
+    entry = known.note(None, first, 4)
+    assert entry == (1, 1, 4, len(SEGMENT) // 2, 0x20F18309)
+    slot = ARCHIVES.ljust(1024, "0")
+    assert file.read_bytes().hex() == bytes(512).hex() + slot
+    file.write_bytes(bytes(512) + bytes.fromhex(ARCHIVES))
+    assert known.entries() == [entry]
+    file.write_bytes(bytes(512) + bytes.fromhex(slot))
+    assert known.note(entry, second, 7) == entry._replace(first_lsn=4, end_lsn=7)
+    assert file.read_bytes()[512:].hex() == slot, "the other slot is written"
+    assert [one.first_lsn for one in known.entries()] == [4]
 
 
 PIECES: list[Piece] = [

@@ -130,8 +130,8 @@ def told_archive(archive: Path, found: Mapping[str, int | Lacks]) -> str:
     if in_journal:
         told += (
             f": the last changes of {in_journal} are only in the journal. They are archived at the next clean stop with"
-            " this --archive; if a slice says above that the archive has other records than its journal, with another"
-            " --archive"
+            " this --archive; if a slice says above that the archive has other records than its journal, or ends with"
+            " what was not archived by it, with another --archive"
         )
     if elsewhere:
         told += (

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -24,7 +24,10 @@ from shoal_contract.errors import ResourceExhausted, Unavailable
 from shoal_slice_node.adapters.commit_loop import JournalThread
 from shoal_slice_node.adapters.limits import ARCHIVE_RETRY_MS, ARCHIVE_TURN_SEGMENTS
 from shoal_slice_node.storage.archive import Archive
+from shoal_slice_node.storage.disk_errors import typed_error
 from shoal_slice_node.storage.journal_files import Journal
+from shoal_slice_node.storage.journal_reader import Segment
+from shoal_slice_node.storage.known_archives import LastArchived
 
 _log = logging.getLogger(__name__)
 Result = TypeVar("Result")
@@ -75,6 +78,9 @@ class Archiving:
         self._from_lsn = journal.first_lsn
         """The journal began at this LSN at the start: what is before it was archived by an earlier life, or never."""
         self._wake = asyncio.Event()
+        self._last: LastArchived | None = None
+        """What is known of the archive, once it was looked at. Of the archive's thread, as is the next field."""
+        self._looked = False
 
     @property
     def trouble(self) -> str:
@@ -152,7 +158,7 @@ class Archiving:
             why = self.figures.problem or "they are in no checkpoint yet"
             _log.warning("the archive %s lacks the last records, which are only in the journal: %s", folder, why)
             return
-        look = partial(self._archive.has_from, self._from_lsn, end_lsn, self._journal.identity)
+        look = partial(self._archive.has_from, end_lsn, self._journal.known_archives)
         try:
             first_lsn = await asyncio.get_running_loop().run_in_executor(self._thread, look)
         except (ResourceExhausted, Unavailable) as error:
@@ -172,41 +178,52 @@ class Archiving:
         archive did not take a segment: no later one is tried then."""
         while True:
             below_lsn = self._below_lsn
-            due = await self._journal_says(partial(self._due, below_lsn, self._archived_lsn))
+            due, segments = await self._journal_says(partial(self._due, below_lsn, self._archived_lsn))
             self.figures = replace(self.figures, waiting=len(due))
             if not due:
                 return True
             for number, one in enumerate(due[:ARCHIVE_TURN_SEGMENTS], 1):
                 releases = one.end_lsn <= below_lsn and one.sound_bytes is None
-                if not await self._archived(self._put(one, releases)):
+                if not await self._archived(partial(self._put, one, releases, segments)):
                     return False
                 self._archived_lsn = max(self._archived_lsn, one.end_lsn)
                 if releases:
                     await self._journal_says(partial(self._journal.release, one.end_lsn))
                 self.figures = replace(self.figures, waiting=len(due) - number)
 
-    def _due(self, below_lsn: int, archived_lsn: int) -> list[_Due]:
+    def _due(self, below_lsn: int, archived_lsn: int) -> tuple[list[_Due], Sequence[Segment]]:
         """Returns what is closed and may be released, then, if segments go by age, all else that is closed; then what
-        was sealed last. Runs in the journal's thread."""
+        was sealed last; and all of the journal's segments. Runs in the journal's thread."""
         next_lsn = self._journal.next_lsn
         closed = self._journal.closed(next_lsn if self._every_s else below_lsn)
         due = [_Due(segment.path, end) for segment, end in closed if end <= below_lsn or end > archived_lsn]
         sealed = self._sealed
         if sealed is not None and archived_lsn < sealed.end_lsn == next_lsn:
             due.append(sealed)
-        return due
+        return due, self._journal.segments
 
-    def _put(self, one: _Due, releases: bool) -> Callable[[], bool]:
-        """Returns what archives a segment. All of it is compared with the archive's before it is released; else a look
-        is enough."""
-        if one.sound_bytes is not None:
-            return partial(self._archive.put, one.path, one.sound_bytes)
-        return partial(self._archive.put if releases else self._archive.put_lacking, one.path)
+    def _put(self, one: _Due, releases: bool, segments: Sequence[Segment]) -> bool:
+        """Archives a segment, and returns whether the archive lacked it. All of it is compared with the archive's
+        before it is released; else a look is enough. Runs in the archive's thread. `segments`: the journal's. Raises
+        ResourceExhausted, Unavailable, Corrupt (the journal's disk)."""
+        known = self._journal.known_archives
+        if not self._looked:
+            self._last = self._archive.found(segments, known)
+            self._looked = True
+        whole = releases or one.sound_bytes is not None
+        lacked = self._archive.put(one.path, one.sound_bytes) if whole else self._archive.put_lacking(one.path)
+        if lacked or whole or self._last is None:
+            try:
+                self._last = known.note(self._last, one.path, one.end_lsn, one.sound_bytes)
+            except OSError as error:
+                raise typed_error(error, one.path.parent) from error
+        return lacked
 
     async def _archived(self, put: Callable[[], bool]) -> bool:
         try:
             lacked = await asyncio.get_running_loop().run_in_executor(self._thread, put)
         except (ResourceExhausted, Unavailable) as error:
+            self._looked = False  # What is there next may be another archive.
             if error.message != self.figures.problem:
                 _log.warning(
                     "the archive takes no segments: %s. They stay in the journal, and take disk space there, until it"

@@ -8,7 +8,8 @@ its final name. The journal releases the segment only after that rename and a sy
 the same result as doing it once: a closed segment never changes. A segment that was sealed by age, or by a clean stop,
 is copied, not linked: if a crash comes before its release, the next start writes on in it, and it is then archived
 again, longer. So what the archive has of a segment is the segment, or its beginning; anything else is another life's
-(one that a restored copy does not know), or of before a repair, and is not overwritten.
+(one that a restored copy does not know), or of before a repair, and is not overwritten. Nor is anything added behind a
+last segment that is neither in the journal nor the one that this archive got last (known_archives).
 
 A segment's file has its full size from the beginning. Where less than half of it is used, as of one that was sealed by
 age, the archive gets a copy of that part; a link would keep all of the file. Readers take the shorter file as it is.
@@ -19,14 +20,16 @@ Belongs here: archiving one segment, and what the archive has. Not here: when, a
 from __future__ import annotations
 
 import errno
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
 from shoal_contract.errors import ResourceExhausted, ShoalError, Unavailable
 from shoal_slice_node.storage.files import DiskFiles, Files
-from shoal_slice_node.storage.journal_reader import list_segments
-from shoal_slice_node.storage.journal_segment import end_of, used_bytes
+from shoal_slice_node.storage.journal_reader import Segment, list_segments
+from shoal_slice_node.storage.journal_segment import used_bytes
+from shoal_slice_node.storage.known_archives import KnownArchives, LastArchived
 from shoal_slice_node.storage.limits import ARCHIVE_COPY_BYTES, ARCHIVE_LOOK_BYTES
 
 PARTIAL = ".partial"
@@ -41,24 +44,70 @@ class Archive:
         self.folder = folder
         self._files = files or DiskFiles()
 
-    def has_from(self, from_lsn: int, end_lsn: int, identity: bytes) -> int | None:
-        """Returns the LSN from which on the archive has all records below `end_lsn`; None: it has not the last of them,
-        or has others behind them. What was archived from `from_lsn` on is told by the names of its segments; of the
-        segments before, the last is looked at: whether it has this `identity` and ends at `from_lsn`. Gaps further back
-        are not looked for. Raises the same errors as `put`."""
+    def found(self, journal: Sequence[Segment], known: KnownArchives) -> LastArchived | None:
+        """Returns what is known of the segment that the archive got last; None: nothing, as of an empty archive.
+        Compares the last segment with the `journal`, which may have it, or with what is known, as a whole. Raises the
+        same errors as `put`, and Unavailable if another cluster, or a copy of this data, wrote it."""
         try:
-            segments = list_segments(self._files, self.folder)
-            older = [segment for segment in segments if segment.first_lsn < from_lsn]
-            begin = segments[len(older)].first_lsn if len(older) < len(segments) else end_lsn
-            if begin == from_lsn and older and end_of(self._files.read(older[-1].path)) == (identity, from_lsn):
-                begin = older[0].first_lsn
-        except FileNotFoundError:  # No folder, or its segments are being removed.
-            segments, begin = [], end_lsn
+            return self._found({segment.first_lsn: segment.path for segment in journal}, known.entries())
         except OSError as error:
             raise _typed(error, self.folder) from error
-        if any(segment.first_lsn >= end_lsn for segment in segments[-1:]):
+
+    def _found(self, journal: Mapping[int, Path], entries: Sequence[LastArchived]) -> LastArchived | None:
+        *_, before, last = None, None, *self._segments()
+        if last is None:
             return None
-        return begin if begin < end_lsn or end_lsn == 1 else None
+        mine = journal.get(last.first_lsn)
+        if mine is not None:
+            _check_same_life(self._files.read(mine), self._files.read(last.path), last.path)
+        found = self._entry(last, entries, whole=mine is None)
+        if found is None and mine is None:
+            raise FileExistsError(
+                f"it ends with {last.path.name}, which is not what this node archived there last: another cluster, or a"
+                " copy of this node's data, went on with this archive, or this data is older than it, as after a"
+                " restore. Give another archive, or move this node's folder in it away; nothing is added, and the"
+                " journal keeps what is not archived"
+            )
+        if found is None and before is not None:  # The last one came behind it, and the process was killed.
+            found = self._entry(before, entries, before.first_lsn not in journal)
+        return found
+
+    def _entry(self, segment: Segment, entries: Sequence[LastArchived], whole: bool) -> LastArchived | None:
+        """Returns the entry of a segment that the archive has; None: there is none. `whole`: nothing may follow what is
+        known of it."""
+        those = [entry for entry in entries if entry.first_lsn == segment.first_lsn]
+        if not those:
+            return None
+        data = self._files.read(segment.path)
+        size = used_bytes(data) if whole else None
+        return max(
+            (entry for entry in those if size in (None, entry.size) and entry.begins(data)), default=None
+        )  # Where two archives have the same last, what both have.
+
+    def has_from(self, end_lsn: int, known: KnownArchives) -> int | None:
+        """Returns the LSN from which on the archive has all records below `end_lsn`, as far back as this node archived
+        them, or the data that it came from. None: the last segment is not the one that ends there. Segments that are
+        missing in the middle are not looked for. Raises the same errors as `put`."""
+        try:
+            segments = self._segments()
+            if not segments:
+                return 1 if end_lsn == 1 else None
+            entries = [entry for entry in known.entries() if entry.end_lsn == end_lsn]
+            entry = self._entry(segments[-1], entries, whole=True)
+        except FileNotFoundError:  # Its segments are being removed.
+            return None
+        except OSError as error:
+            raise _typed(error, self.folder) from error
+        if entry is None:
+            return None
+        return next(segment.first_lsn for segment in segments if segment.first_lsn >= entry.from_lsn)
+
+    def _segments(self) -> list[Segment]:
+        """Returns the segments there; none if there is no folder."""
+        try:
+            return list_segments(self._files, self.folder)
+        except FileNotFoundError:
+            return []
 
     def put_lacking(self, path: Path) -> bool:
         """Archives a closed segment, unless a look says that the archive has all of it. Returns whether it had to.

@@ -40,6 +40,7 @@ from shoal_slice_node.storage.journal_segment import (
     encode_head,
     segment_name,
 )
+from shoal_slice_node.storage.known_archives import KnownArchives
 from shoal_slice_node.storage.limits import APPEND_BYTES_MAX, SEGMENT_BYTES, SEGMENT_RESERVE_SHARE
 
 _log = logging.getLogger(__name__)
@@ -75,6 +76,7 @@ class Journal:
         self._end_marked = 0
         """The position after the mark that was written last by `_mark_end`."""
         self.next_lsn = 0
+        self.known_archives = KnownArchives(files, folder)
         self._raw = RawReader(files)
 
     @classmethod
@@ -148,6 +150,10 @@ class Journal:
     def first_lsn(self) -> int:
         """Returns the first LSN of the oldest segment kept."""
         return self._segments[0].first_lsn
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        return tuple(self._segments)
 
     @property
     def segment_count(self) -> int:

@@ -206,21 +206,6 @@ def used_bytes(data: bytes) -> int:
     return max(end, position)
 
 
-def end_of(data: bytes) -> tuple[bytes, int] | None:
-    """Returns the identity in a segment and the LSN behind its last record; None: it has no sound head or mark. Looks
-    at its end as `used_bytes` does, and reads what follows the last mark."""
-    head = read_head(data)
-    position = None if head is None else _last_mark_below(data, len(data), head.nonce)
-    if head is None or position is None:
-        return None
-    found = decode_record(data, position)
-    assert found is not None, "a sound mark"
-    scan = SegmentScan(data, found[0].lsn)
-    scan.position = position
-    scan.run()
-    return head.identity, scan.expected_lsn
-
-
 def _last_mark_below(data: bytes, end: int, nonce: bytes) -> int | None:
     """Returns where the last sound mark begins, looked for from `end` down in blocks of a MiB; None: there is none."""
     for low, high in _blocks(end):

@@ -60,6 +60,9 @@ ARCHIVE_LOOK_BYTES: Final = 4 << 10
 """Bytes that a look compares at the beginning of a segment and of the archive's copy, and reads of the segment where
 that copy ends: one page each. The first has the segment's head, whose nonce no other segment has."""
 
+ARCHIVES_KNOWN_MAX: Final = 12
+"""Archives of which a node knows what they got last: more than anybody changes between. They fit one sector."""
+
 LOST_RECORDS_SHOWN: Final = 100
 """Records that a cut of the journal would give up and that are shown one by one; the others are counted by kind."""
 
