@@ -84,9 +84,10 @@ async def test_an_archive_that_a_copy_went_on_with_to_the_same_lsn_is_not_called
 
 @pytest.mark.parametrize("every_s", [0, 0.001])
 async def test_nothing_is_added_to_an_archive_that_a_copy_wrote_in_a_segment_of(
-    every_s: float, caplog: pytest.LogCaptureFixture
+    every_s: float, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The copy's segment begins as this one's and has its length: a look at its ends takes it for the same."""
+    monkeypatch.setattr("shoal_slice_node.storage.archive.ARCHIVE_LOOK_BYTES", 64)
     files = RefusingFiles()
     life = Life(files)
     for _ in range(3):
