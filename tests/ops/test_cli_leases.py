@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from typing import cast
@@ -11,6 +12,7 @@ import pytest
 import shoal as client
 from shoal_contract.limits import KEY_UNACKED_MAX
 from shoal_ops import exits
+from shoal_ops.commands import verbs
 from shoal_ops.limits import BINDINGS_LISTED_MAX, OFFSET_RANGES_MAX
 
 from .command_line import into_closed_pipe, shoal, shoal_json
@@ -183,3 +185,34 @@ async def test_what_a_pull_could_not_print_is_given_back(real_redirector: str) -
             assert await into_closed_pipe(*arguments, at=real_redirector) == (exits.READER_GONE, "")
         found = await pulled(real_redirector, "--lease-ms", LEASE_MS, "-n", "9", queue="cli-unprinted")
         assert found == [(1, 0), (2, 0), (3, 0)]
+
+
+class Printed:
+    """A message that is printed or given back."""
+
+    def __init__(self, offset: int, given_back: list[int]) -> None:
+        self.offset = offset
+        self._given_back = given_back
+
+    def give_back(self) -> None:
+        self._given_back.append(self.offset)
+
+
+async def test_what_an_interrupted_pull_did_not_print_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The interrupt was taken only where the connection closes, and ended what gave the rest back. (Printing waits for
+    the reader, and hears of no interrupt meanwhile.)"""
+    printed: list[int] = []
+    given_back: list[int] = []
+    found = [Printed(offset, given_back) for offset in range(5)]
+    pulling = asyncio.create_task(verbs.tell_pulled(cast("list[client.Message]", found), as_json=False))
+
+    def prints(message: Printed, as_json: bool) -> None:
+        printed.append(message.offset)
+        if message.offset == 1:
+            pulling.cancel()
+
+    monkeypatch.setattr(verbs, "tell_message", prints)
+    with pytest.raises(asyncio.CancelledError):
+        await pulling
+    assert (printed, given_back) == ([0, 1], [2, 3, 4])
+    assert pulling.cancelling() == 1

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from shoal_contract.errors import NoSuchQueue
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_contract.wire.slice_pb2_grpc import SliceServiceStub
+from shoal_slice_node.adapters.answer_room import Reservation
+from shoal_slice_node.adapters.answers import Answers
 from shoal_slice_node.adapters.limits import ADMITTED_AT_ONCE_MAX
 from shoal_slice_node.adapters.long_work import LongWork
 from shoal_slice_node.adapters.pull_lines import PullLines
@@ -17,7 +21,7 @@ from shoal_slice_node.core.turns import Source
 
 from .brokers import connected, running
 from .core_driver import bind, declare, publish
-from .long_reads import few_answers, settled
+from .long_reads import few_answers, settled, until
 from .raw_session import RawSession
 
 ONE, OTHER = Source("connection", 1), Source("connection", 2)
@@ -172,3 +176,29 @@ async def test_what_is_pulled_comes_before_what_is_pushed_behind_it(tmp_path: Pa
                 await session.read_until(lambda: len(session.deliveries) == 50, 30)  # noqa: B023
                 assert session.deliveries[0].low == 151
                 session.call.cancel()
+
+
+async def test_what_a_refused_pull_answers_counts_as_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its room was given back before the answer with the error was there, so that no share counted that."""
+    held_bytes: list[int] = []
+    add = Answers.add
+
+    def noted(
+        answers: Answers,
+        answer: wire.Answer,
+        weight: int,
+        reserved: Reservation | None = None,
+        on_left: Callable[[], None] | None = None,
+    ) -> None:
+        add(answers, answer, weight, reserved, on_left)
+        held_bytes.append(answers.held_bytes() - answer.ByteSize())
+
+    monkeypatch.setattr(Answers, "add", noted)
+    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
+        session = await RawSession.open(SliceServiceStub(channel))
+        for peek in (False, True):
+            with pytest.raises(NoSuchQueue):
+                await session.ask(wire.SessionRequest(pull=wire.Pull(queue=b"missing", peek=peek)))
+        await until(lambda: broker.answers.share.used_bytes == 0)
+    assert held_bytes[0] > 0
+    assert held_bytes[0] == held_bytes[1]

@@ -21,7 +21,7 @@ async def pull(at: str, queue: str, messages: int, lease_ms: int, as_json: bool)
     the reader is gone or the command interrupted, is given back."""
     async with connect(at) as broker:
         leases = shoal.Leases(broker)
-        tell_pulled(await leases.pull(queue, messages, lease_ms=lease_ms, on_gap=tell_gap), as_json)
+        await tell_pulled(await leases.pull(queue, messages, lease_ms=lease_ms, on_gap=tell_gap), as_json)
 
 
 async def ack(at: str, queue: str, key: str, offsets: Sequence[str], as_json: bool) -> None:

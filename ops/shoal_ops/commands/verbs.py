@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict
@@ -152,7 +153,7 @@ async def pull(at: str, queue: str, messages: int, peek: bool, as_json: bool) ->
                 raise
             if not found:
                 return
-            tell_pulled(found, as_json)
+            await tell_pulled(found, as_json)
             await broker.ack(*found)
             await broker.flush()
             left -= len(found)
@@ -280,7 +281,7 @@ def _tell_offsets(queue: str, offsets: dict[str, int], what: str, as_json: bool)
         output.say(f"{shown}: {what} {offset}" if offset else f"{shown}: was not bound")
 
 
-def tell_pulled(found: Sequence[shoal.Message], as_json: bool) -> None:
+async def tell_pulled(found: Sequence[shoal.Message], as_json: bool) -> None:
     """Prints messages that a pull took. What cannot be printed, as the reader is gone or the command interrupted, is
     given back: it was no delivery."""
     printed = 0
@@ -288,6 +289,7 @@ def tell_pulled(found: Sequence[shoal.Message], as_json: bool) -> None:
         for message in found:
             tell_message(message, as_json)
             printed += 1
+            await asyncio.sleep(0)  # An interrupt is taken here; else it would end what gives back.
     finally:
         for message in found[printed:]:
             message.give_back()

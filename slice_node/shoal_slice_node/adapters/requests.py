@@ -222,9 +222,11 @@ class _Reading:
         try:
             if work is not None:
                 found = yield from work()
-        finally:
-            if found is None:
-                reservation.release()
+        except GeneratorExit:  # Its owner is gone.
+            reservation.release()
+            raise
+        if found is None:
+            reservation.release()
         return found
 
     def _was_in_place(self, found: wire.Answer | None, error: Exception | None) -> None:
