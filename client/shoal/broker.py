@@ -110,7 +110,7 @@ class Broker(BindingVerbs, PublishVerbs, QueueVerbs):
         self.connection.map.loop.check()
         try:
             with contextlib.suppress(ShoalError):
-                await self._flush(asyncio.get_running_loop().time() + CLOSE_S)
+                await self._flush(asyncio.get_running_loop().time() + CLOSE_S, also_left=True)
         finally:
             self.connection.telling.end()
             self._pulling.close()
@@ -261,15 +261,17 @@ class Broker(BindingVerbs, PublishVerbs, QueueVerbs):
         return self.connection.deadline_s if deadline_s is None else arguments.DEADLINE_S.check(deadline_s)
 
     async def flush(self, *, deadline_s: float | None = None) -> None:
-        """Waits until everything under way is answered, acks of pulled messages included. Inboxes have their own
-        `flush`. Raises DeadlineExceeded, or the error with which a slice refused an ack.
+        """Waits until everything under way is answered, acks of pulled messages included, but not pulls that went on
+        without a slice's answer, or were cancelled. Inboxes have their own `flush`. Raises DeadlineExceeded, naming the
+        slices that have not answered, or the error with which a slice refused an ack.
         """
         await self._flush(self._deadline(deadline_s))
 
-    async def _flush(self, deadline: float) -> None:
+    async def _flush(self, deadline: float, also_left: bool = False) -> None:
         try:
             async with asyncio.timeout_at(deadline):
                 await self._pulling.flush()
-                await self._routing.flush()
+                await self._routing.flush(also_left)
         except TimeoutError:
-            raise deadline_exceeded("flush") from None
+            slow = ", ".join(sorted(self._pulling.awaited | self._routing.awaited))
+            raise deadline_exceeded(f"flush at slice {slow}" if slow else "flush") from None

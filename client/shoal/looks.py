@@ -98,6 +98,11 @@ class Looks:
         """Looks at messages at a slice."""
         return await self._look(slice_name, lambda: slice_name, PULL, wire.PullRequest(pull=pull), deadline)
 
+    @property
+    def slices(self) -> set[str]:
+        """Returns the slices at which looks are under way."""
+        return {look.stay.slice_name for look in self._now.values() if look.stay is not None}
+
     async def flush(self) -> None:
         """Waits until all looks are over."""
         while looks := [*self._now.values(), *self._next.values()]:

@@ -102,6 +102,11 @@ class PullAcker:
             self._acks.send()  # An ack, perhaps of when it was pulled before, takes effect first, if it has one.
             self._nacks.add(key, first, end, (part,), delay_ms)
 
+    @property
+    def awaited(self) -> bool:
+        """Returns whether a flush waits for answers to acks or nacks."""
+        return bool(self._acks or self._nacks)
+
     async def flush(self) -> None:
         """Waits until the slice has every ack. Raises the error with which it refused one meanwhile, or since the last
         flush; Unavailable if a lost stream left some without an answer."""
@@ -236,6 +241,11 @@ class Pulling:
         _give_back(wanted, asking.found[wanted.messages :])
         return asking.found[: wanted.messages]
 
+    @property
+    def awaited(self) -> set[str]:
+        """Returns the slices for whose answers a flush waits."""
+        return {name for name, acker in self._ackers.items() if acker.awaited}
+
     async def flush(self) -> None:
         """Waits until the slices have every ack of what was pulled."""
         await asyncio.gather(*(acker.flush() for acker in list(self._ackers.values())))
@@ -279,7 +289,9 @@ class Pulling:
                 answered.set_result(_brought(answer.pulled, wanted, acker, stream))
 
         acker.send_nacks()  # What they give back is there for this pull.
-        await session.asked(PullFrame(pull, wanted.deadline, answered, on_answer))
+        frame = PullFrame(pull, wanted.deadline, answered, on_answer)
+        await session.asked(frame)
+        answered.add_done_callback(lambda _: session.caller_left(frame))
         return answered
 
     async def _peek(self, slice_name: str, pull: wire.Pull, wanted: Wanted) -> Brought:

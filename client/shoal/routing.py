@@ -181,12 +181,17 @@ class Routing:
         self.map.suspect()
         await self.map.newer_than(needed, wait_s)
 
-    async def flush(self) -> None:
-        """Waits until everything under way is answered."""
+    @property
+    def awaited(self) -> set[str]:
+        """Returns the slices for whose answers a flush waits."""
+        return {name for name, session in self._sessions.items() if session.awaited} | self.looks.slices
+
+    async def flush(self, also_left: bool = False) -> None:
+        """Waits until everything under way is answered. `also_left`: as for a session."""
         while self._held:
             await self.map.change(EXPIRE_EVERY_S)
         for session in list(self._sessions.values()):
-            await session.flush()
+            await session.flush(also_left)
         await self.looks.flush()
 
     async def close(self) -> None:

@@ -153,9 +153,19 @@ class SliceSession:
         self._watch(frame)
         self._wake.set()
 
-    async def flush(self) -> None:
-        """Waits until everything submitted so far, and since, is answered."""
-        while self._ledger:
+    def caller_left(self, frame: Frame) -> None:
+        """Records that nothing waits for the answer to a frame that was sent: its pull goes on without, or ended."""
+        self._ledger.caller_left(frame)
+        self._answered.set()
+
+    @property
+    def awaited(self) -> bool:
+        """Returns whether a flush waits for an answer."""
+        return self._ledger.awaited
+
+    async def flush(self, also_left: bool = False) -> None:
+        """Waits until all that was submitted is answered. `also_left`: what callers have left, too, to give it back."""
+        while self._ledger if also_left else self.awaited:
             self._answered.clear()
             await self._answered.wait()
 
@@ -386,4 +396,5 @@ class SliceSession:
         if frame.cost_bytes:
             self.room.give(frame.cost_bytes)
         self._deadlines.forget(frame)
+        self._ledger.over(frame)
         self._answered.set()

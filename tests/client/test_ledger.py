@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shoal.core.frames import DetachFrame, QuestionFrame
+from shoal.core.frames import DetachFrame, ProbeFrame, QuestionFrame
 from shoal.core.ledger import Ledger
 from shoal.core.requests import DropRequest, Request
 from shoal.limits import FRAMES_BEFORE_CHANGE_MAX, FRAMES_IN_FLIGHT_MAX
@@ -183,3 +183,20 @@ def test_questions_and_changes_go_in_turn_where_there_is_no_end_of_either() -> N
         kinds.append(request.WhichOneof("frame"))
         ledger.settle(frame)
     assert kinds == 3 * (["pull"] * FRAMES_BEFORE_CHANGE_MAX + ["change"])
+
+
+def test_a_flush_waits_for_no_frame_that_nothing_waits_for() -> None:
+    ledger = Ledger(lambda *_: None)
+    left, asked = question(wire.Pull(queue=b"q")), question(wire.Pull(queue=b"q"))
+    ledger.add_frame(left)
+    ledger.caller_left(left)
+    ledger.add_frame(ProbeFrame())
+    assert len(ledger) == 2 and not ledger.awaited
+    ledger.add_frame(asked)
+    assert ledger.awaited
+    for frame in ledger.clear():
+        ledger.over(frame)
+    ledger.caller_left(asked)  # Told only after it was given up.
+    assert not ledger and not ledger.awaited
+    ledger.add_frame(question(wire.Pull(queue=b"q")))
+    assert ledger.awaited

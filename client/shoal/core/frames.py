@@ -19,16 +19,20 @@ from shoal_contract.wire import slice_pb2 as wire
 
 
 class Frame(ABC):
-    """Is one frame to a slice. `sequence` 0: not sent yet. `deadline`: the first waiter's, in event loop time."""
+    """Is one frame to a slice. `sequence` 0: not sent yet. `deadline`: the first waiter's, in event loop time. `over`:
+    it was answered or given up."""
 
-    __slots__ = ("deadline", "sequence")
+    __slots__ = ("deadline", "over", "sequence")
     keeps_sequence: ClassVar[bool] = False
     """True if the frame is sent again unchanged after a lost stream."""
+    awaited: ClassVar[bool] = True
+    """True if a flush waits for the answer."""
     cost_bytes: int
 
     def __init__(self) -> None:
         self.sequence = 0
         self.deadline = float("inf")
+        self.over = False
 
     @abstractmethod
     def fill(self, request: wire.SessionRequest) -> bool:
@@ -91,6 +95,7 @@ class ProbeFrame(Frame):
     """Asks for nothing, so that the slice answers: it is back. Ends with its stream."""
 
     __slots__ = ("cost_bytes",)
+    awaited = False
 
     def __init__(self) -> None:
         super().__init__()

@@ -32,12 +32,20 @@ class Ledger:
         """Frames not sent yet, except changes. Each is a waiting call of the application, an attach, or a flush of
         acks."""
         self._gather = Gather(reroute)
+        self._unawaited: set[Frame] = set()
+        """Those of all these frames for whose answers a flush does not wait."""
         self._passed = 0
         """How many of `_waiting` were sent before the first gathered change, since one was sent."""
 
-    def __bool__(self) -> bool:
-        """Returns whether some frame is not answered."""
-        return bool(self._pending or self._again or self._first or self._waiting or self._gather)
+    def __len__(self) -> int:
+        """Returns how many frames are not answered."""
+        not_gathered = len(self._pending) + len(self._again) + len(self._first) + len(self._waiting)
+        return not_gathered + len(self._gather)
+
+    @property
+    def awaited(self) -> bool:
+        """Returns whether a flush waits for the answer to some frame."""
+        return len(self) > len(self._unawaited)
 
     @property
     def in_flight(self) -> int:
@@ -57,6 +65,18 @@ class Ledger:
         """Adds a frame that is not a change; it is sent before changes that were not sent yet. A change lets
         FRAMES_BEFORE_CHANGE_MAX pass: a program may have questions without end."""
         self._waiting.append(frame)
+        if not frame.awaited:
+            self._unawaited.add(frame)
+
+    def caller_left(self, frame: Frame) -> None:
+        """Records that nothing waits for the answer to a frame that was added."""
+        if not frame.over:
+            self._unawaited.add(frame)
+
+    def over(self, frame: Frame) -> None:
+        """Records that a frame is answered or given up: it is not among these any more, or never was."""
+        frame.over = True
+        self._unawaited.discard(frame)
 
     def frames(self) -> list[Frame]:
         """Returns all unanswered frames."""
