@@ -24,6 +24,7 @@ class Late:
         self.seen = Repeats(self.pending_acks, **bounds)
 
     def ack(self, first: int, end: int) -> None:
+        self.seen.acked(b"a", first, end, [1])
         self.pending.append(Acked(b"a", first, end, [1]))
         self.pending_acks.add(*self.pending[-1])
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shoal.core.acks import Acked
+from shoal.core.acks import AckConsumer, Acked
 from shoal.core.offset_ranges import Ranges
 from shoal.core.pending_acks import PendingAcks
 from shoal.core.repeat_rules import DropRepeats
@@ -32,6 +32,14 @@ class Anew:
 
     def ack(self, first: int = 1, end: int = 5) -> None:
         self.rule.acked(KEY, first, end, [1])
+        self._send(first, end)
+
+    def ack_again(self) -> None:
+        """Acks what came once more."""
+        for first, end, _ in self.again:
+            self._send(first, end)
+
+    def _send(self, first: int, end: int) -> None:
         self._unanswered.append(Acked(KEY, first, end, [1]))
         self._pending.add(*self._unanswered[-1])
 
@@ -123,3 +131,77 @@ def test_what_leaves_is_forgotten() -> None:
     inbox = Anew()
     inbox.rule.left([1])
     assert not inbox.rule.repeats.renewed
+
+
+class Asked(PendingAcks):
+    """Counts the questions."""
+
+    questions = 0
+
+    def within(self, key: bytes, consumer: AckConsumer, first: int, end: int) -> Ranges:
+        self.questions += 1
+        return super().within(key, consumer, first, end)
+
+
+def test_after_a_nack_deliveries_to_many_queues_are_looked_at_in_one_step() -> None:
+    """Each handle of each delivery was asked about until the stream ended: 40 ms for thousands of queues."""
+    unanswered: list[Acked] = []
+    pending, many = Asked(lambda: unanswered), list(range(1, 1001))
+    rule = DropRepeats(pending)
+    rule.came(b"other", 1, 2, [1])
+    assert rule.nacked(b"other", 1, 2, 1, True) == ((1, 2),)
+    pending.questions = 0
+    for offset in range(1, 11):
+        assert rule.came(KEY, offset, offset + 1, many)[0] == [(offset, offset + 1, many)]
+        rule.acked(KEY, offset, offset + 1, many)
+        unanswered.append(Acked(KEY, offset, offset + 1, many))
+        pending.add(*unanswered[-1])
+    while unanswered:
+        answered = [unanswered.pop(0)]
+        pending.answered(answered)
+        rule.answered(answered)
+    assert pending.questions == 0
+    assert rule.came(b"other", 1, 2, [1], Told(0, 1))[0] == [(1, 2, [1])], "what was nacked is new"
+
+
+def test_what_was_nacked_and_acked_twice_is_with_the_program_until_it_acks_it_anew() -> None:
+    inbox = Anew()
+    inbox.answer()
+    assert inbox.rule.nacked(KEY, 1, 5, 1, True) == ALL
+    inbox.ack()
+    inbox.ack()
+    inbox.answer()
+    assert inbox.came(1) == ALL, "between the answers of both"
+    inbox.answer()
+    assert inbox.unsettled == 4
+    inbox.ack()
+    inbox.answer()
+    assert inbox.unsettled == 0 and not inbox.rule.repeats.renewed
+
+
+@pytest.mark.parametrize("one_by_one", [False, True])
+def test_it_is_given_back_unseen_and_comes_once_more_before_the_answer(one_by_one: bool) -> None:
+    """The answer took it for done, though the program had it by then, and a drain did not wait for it."""
+    inbox = Anew()
+    if one_by_one:
+        assert inbox.rule.forgotten(KEY, 1, 5, 1, True) == ALL
+    else:
+        assert inbox.rule.given_back(KEY, 1, 5, [1], True) == [(1, 5, [1])]
+    assert inbox.came() == ALL
+    inbox.answer()
+    assert inbox.unsettled == 4
+
+
+def test_what_the_inbox_acked_again_may_come_anew_between_both_answers() -> None:
+    """It was taken back at its ack timeout, and its queue was bound again then."""
+    inbox = Anew()
+    inbox.ack()
+    inbox.answer(acks=2)
+    assert inbox.came() == ALL
+    inbox.ack()
+    assert (inbox.came(1), inbox.again) == ((), [(1, 5, (1,))])
+    inbox.ack_again()
+    inbox.answer()
+    assert inbox.came() == ALL
+    inbox.answer()
+    assert inbox.unsettled == 4

@@ -63,6 +63,10 @@ class Model:
         """Acked by the application, and not known to be durable."""
         self.settled: set[Message] = set()
         """Acked on an earlier stream, and durable as the slice says; they may still be on their way."""
+        self.renewed: set[Message] = set()
+        """Handed out anew while an earlier ack has no answer, and not acked since."""
+        self.acked_anew: set[Message] = set()
+        """Of these, the ones that were acked since."""
         self.given: dict[Message, int] = {}
         """What the slice has given on this stream, and has no ack of: the step in which it gave it last."""
         self.sent_at: list[int] = []
@@ -81,13 +85,15 @@ class Model:
         assert new >= came - self.remembered, "what is not known is handed out"
         if self.exact:
             assert new == came - self.remembered
-            assert again == came & self.remembered & (self.acked | self.settled | sent)
+            assert again == came & self.remembered & (self.acked | self.settled | (sent - self.renewed))
         for message in came - new - again:
             assert message in self.held, "what is neither handed out nor acked, the application has and may still ack"
         self.step += 1
         self.given |= dict.fromkeys(came, self.step)
         self.held |= dict.fromkeys(came & (new | self.held.keys()), self.stream)
         self.remembered |= new
+        self.renewed |= new & sent
+        self.acked_anew -= new
         self.acked -= again | new
         self.settled -= again | new
         self.send(key, acked_again)
@@ -102,6 +108,9 @@ class Model:
     def ack_one(self, message: Message, stream: int) -> None:
         key, handle, offset = message
         if stream == self.stream:
+            self.acked_anew |= self.renewed & {message}
+            self.renewed.discard(message)
+            self.repeats.acked(key, offset, offset + 1, [handle])
             self.send(key, [(offset, offset + 1, (handle,))])
             return
         sent = self.repeats.ack(key, offset, offset + 1, [handle])
@@ -127,13 +136,15 @@ class Model:
             key, first, end, same = self.pending.pop(0)
             sent_at = self.sent_at.pop(0)
             self.pending_acks.answered([Acked(key, first, end, same)])
-            self.repeats.answered(key, ((first, end),), same)  # type: ignore[arg-type]
-            done = messages(key, [(first, end, same)])
+            self.repeats.acks_answered([Acked(key, first, end, same)])
+            done, left = messages(key, [(first, end, same)]), messages_of(self.pending)
             for message in done:
                 if self.given.get(message, sent_at + 1) <= sent_at:  # Else it was given again since.
                     del self.given[message]
-            self.remembered -= done
-            self.acked -= done
+            self.remembered -= done - self.renewed - (self.acked_anew & left)
+            self.acked -= done - self.renewed
+            self.renewed -= done - left
+            self.acked_anew -= done
 
     def settle(self, chance: random.Random) -> None:
         """The slice says of some acks in doubt that it has them."""
@@ -153,7 +164,8 @@ class Model:
         self.pending_acks.clear()
         self.remembered -= self.settled  # Nothing is on its way any more, and the slice does not give them again.
         self.settled = set()
-        self.acked |= messages_of(lost)
+        self.acked |= messages_of(lost) - (self.renewed if self.exact else set())
+        self.renewed, self.acked_anew = set(), set()
         self.acked &= self.remembered
         self.repeats.stream_ended(lost)
         self.stream += 1
@@ -162,7 +174,7 @@ class Model:
     def end_lives(self, handles: list[int]) -> None:
         """Messages of the ended life cannot be acked any more."""
         self.repeats.forget(handles)
-        for book in (self.remembered, self.acked, self.settled):
+        for book in (self.remembered, self.acked, self.settled, self.renewed, self.acked_anew):
             book -= {message for message in book if message[1] in handles}
         self.given = {message: step for message, step in self.given.items() if message[1] not in handles}
         self.held = {message: stream for message, stream in self.held.items() if message[1] not in handles}

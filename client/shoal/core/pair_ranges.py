@@ -33,6 +33,11 @@ class PairRanges:
         of_handle = self._of_handle.get(pair[1])
         return of_handle.get(pair[0], ()) if of_handle else ()
 
+    def among(self, key: bytes, handles: Iterable[int]) -> list[int]:
+        """Returns those of the handles that have ranges of the key."""
+        book = self._of_handle
+        return [handle for handle in handles if handle in book and key in book[handle]] if book else []
+
     def set(self, pair: Pair, ranges: Ranges) -> None:
         """Replaces the ranges of a pair."""
         key, handle = pair

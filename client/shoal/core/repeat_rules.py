@@ -99,9 +99,7 @@ class DropRepeats:
         """Does nothing: what came and is not acked is remembered anyway."""
 
     def acked(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
-        """Does nothing until it is answered, but where an earlier ack is not answered yet."""
-        for handle in handles if self.repeats.renewed else ():
-            self.repeats.renewed.acked((key, handle), ((first, end),))
+        self.repeats.acked(key, first, end, handles)
 
     def acked_of_before(
         self, key: bytes, first: int, end: int, handles: Sequence[int], unconfirmed: Container[int]

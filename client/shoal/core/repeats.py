@@ -88,11 +88,9 @@ class Repeats:
         self.late = LateAcks()
         """A part of `_acked`, and not of `_doubt`."""
         self.renewed = Renewed(pending)
-        """A part of what was handed out."""
+        """A part of what was handed out; and what was acked and is not known as handed out."""
         self.copies = Settled()
         """No part of it: what was acked and settled, and may come once more on this stream."""
-        self._nacked = False
-        """True if something was nacked on this stream: it may come anew before an ack is answered."""
         self._forgotten: list[int] = []
         """Handles that left, or whose queue's life ended, in this order; each key removes them when it is used next."""
         self._forgotten_at: dict[int, int] = {}
@@ -210,8 +208,8 @@ class Repeats:
         else:
             whole, news, longest = deliver_apart(marks, first, end, handles)
         self._entries += len(marks) - size
-        if self._nacked:
-            self._renew(key, news)
+        for low, high, same in news if self.renewed else ():
+            self.renewed.came(key, low, high, same)
         anew: dict[int, Ranges] = {}
         if not whole and told.redelivered == 0 and told.epoch:
             anew = self._bound_again(key, first, end, handles, before)
@@ -224,11 +222,15 @@ class Repeats:
             self._forget_oldest()
         return news, again
 
-    def _renew(self, key: bytes, news: Iterable[HandledRange]) -> None:
-        """Notes of new messages those that were nacked and then acked, and came before that ack is answered."""
-        for first, end, handles in news:
-            for handle in handles:
-                self.renewed.add((key, handle), self._pending.within(key, handle, first, end))
+    def acked(self, key: bytes, first: int, end: int, handles: Sequence[int]) -> None:
+        """Records acks of messages of this stream, before they are sent. Notes those of messages that are not known as
+        handed out, as they were nacked or acked before: they may come anew before these acks are answered."""
+        self.renewed.acked(key, ((first, end),), handles)
+        before = list(map(self._marks(key).get, handles))
+        if before.count(before[0]) == len(before) and within(before[0] or (), first, end) == ((first, end),):
+            return  # The usual case: one step for all handles.
+        for handle, ranges in zip(handles, before, strict=True):
+            self.renewed.add_gone((key, handle), without(((first, end),), ranges or ()))
 
     def ack(
         self, key: bytes, first: int, end: int, handles: Sequence[int], unconfirmed: Container[int] = ()
@@ -266,12 +268,11 @@ class Repeats:
         """Records that the slice has these acks of messages that it gave on this stream."""
         for key, ranges, handles in together(acks):
             taken = merged(ranges)
-            if not self.renewed:
-                self.answered(key, taken, handles)  # type: ignore[arg-type]  # handles
-                continue
-            for handle in handles:
-                now = without(taken, self.renewed.answered((key, handle), taken))  # type: ignore[arg-type]  # a handle
-                self.answered(key, now, (handle,))  # type: ignore[arg-type]  # a handle
+            apart = self.renewed.among(key, handles)  # type: ignore[arg-type]  # handles
+            for handle in apart:
+                self.answered(key, without(taken, self.renewed.answered((key, handle), taken)), (handle,))
+            if rest := [handle for handle in handles if handle not in apart] if apart else handles:
+                self.answered(key, taken, rest)  # type: ignore[arg-type]  # handles
 
     def answered(self, key: bytes, ranges: Ranges, handles: Sequence[int]) -> None:
         """Records that the program has done these messages, or does not have them: they do not come again, or are
@@ -298,9 +299,7 @@ class Repeats:
             for handle in handles:
                 self._acked.take((key, handle), both(self.late.get((key, handle)), ranges))
                 self.late.take((key, handle), ranges)
-        if self.renewed:
-            for handle in handles:
-                self.renewed.given_back((key, handle), ranges)
+        self.renewed.given_back(key, ranges, handles)
 
     def nack(self, key: bytes, ranges: Ranges, handle: int, now: bool) -> Ranges:
         """Records a nack of messages that were not acked: they are new when they come again. `now`: they came on this
@@ -309,12 +308,11 @@ class Repeats:
         left = without(ranges, self._acked.get((key, handle)))
         nacked = left if now else both(self._again.get((key, handle)), left)
         self.answered(key, left, (handle,))
-        self._nacked = True
         return nacked
 
     def stream_ended(self, unanswered: Iterable[Acked]) -> None:
         """Records a lost stream. `unanswered`: acks given for its messages; the slice may have them or not."""
-        self._again, self._nacked = PairRanges(), False
+        self._again = PairRanges()
         self.copies.clear()
         self._forget_settled()
         renewed = self.renewed.stream_ended()
@@ -471,8 +469,9 @@ class Repeats:
             for book in (self._acked, self._doubt):
                 book.take(pair, done)
             self.late.take(pair, done)
-            done = joined(done, both(self.renewed.acks_within(key, handle, first, end), known))
-            done = without(done, anew.get(handle, ()))
+            under_way = both(self.renewed.acks_within(key, handle, first, end), known)
+            done = without(joined(done, under_way), anew.get(handle, ()))
+            self.renewed.add_gone(pair, both(under_way, done))  # Once acked twice, it may come between the answers.
             acked += [(low, high, (handle,)) for low, high in done]
             came = joined(self._again.get(pair), without(known, done))
             # Too many ranges: the lowest become one. An ack sent too early has no effect, and its message is handed out
