@@ -9,6 +9,7 @@ from random import Random
 import pytest
 
 from shoal_slice_node.storage.journal_reader import list_segments
+from shoal_slice_node.storage.known_archives import NAME, KnownArchives, LastArchived
 
 from .archive_steps import ARCHIVE, Life, RefusingFiles, archived_records, copy_archive, said
 from .faulty_files import FaultyFiles, Node, PowerLoss
@@ -244,3 +245,52 @@ async def test_no_power_loss_makes_a_node_a_stranger_to_its_archive(caplog: pyte
             await life.stop()
             assert said(caplog) is not None, (every_s, step, life.archiving.trouble)
         assert step > 20
+
+
+async def test_a_disk_that_is_full_before_anything_was_archived_is_emptied_once_the_archive_takes_segments() -> None:
+    """What an archive got last had no file then, and no room for one: nothing was ever released."""
+    files = RefusingFiles()
+    files.refuses = True
+    life = Life(files)
+    append(life.journal, 3)
+    life.journal.seal()
+    append(life.journal, 1)
+    life.archiving.release(life.journal.next_lsn - 1)
+    assert not await life.archiving._attempt()
+    assert (FOLDER / NAME) in files.paths(), "made while there is room"
+    assert not any(files.read(FOLDER / NAME))
+    files.refuses = False
+    assert await life.archiving._attempt()
+    assert life.journal.first_lsn == 4
+    life.kill()
+
+
+async def test_an_archive_is_complete_though_a_kill_came_between_a_segment_and_its_note(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next life found the segment there, noted nothing, and began its count behind it."""
+    files = RefusingFiles()
+    await lived(files, 3)
+    killed = Life(files, checkpoint_lsn=3)
+    append(killed.journal, 3)
+    killed.journal.seal()
+    append(killed.journal, 1)
+    killed.archiving.release(7)
+    with monkeypatch.context() as patched, pytest.raises(PowerLoss):
+        patched.setattr(KnownArchives, "note", _dies)
+        await killed.archiving._attempt()
+    killed.kill()
+    life = Life(files, checkpoint_lsn=3)
+    life.archiving._every_s = 0.000_001
+    for _ in range(2):
+        await life.archiving._attempt()
+        append(life.journal, 1)
+    caplog.clear()
+    await life.stop()
+    last = [record.lsn for record in archived_records(files, ARCHIVE)]
+    assert last == list(range(1, last[-1] + 1))
+    assert said(caplog) == (1, last[-1])
+
+
+def _dies(*_: object) -> LastArchived:
+    raise PowerLoss

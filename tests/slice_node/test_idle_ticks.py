@@ -20,6 +20,8 @@ from .raw_session import RawSession
 
 IDLE_MS = 200
 WAIT_S = 30
+TTL_MS = 2_000
+"""Longer than it takes until the node is idle."""
 
 
 def ticks_of(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> asyncio.Queue[int]:
@@ -73,3 +75,19 @@ async def test_what_is_written_without_a_session_is_followed_by_usual_ticks(
         await a_gap(times, seldom=True)
         await SliceServiceStub(channel).Publish(wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"x"])))
         await a_gap(times, seldom=False)
+
+
+async def test_an_idle_node_hands_out_nothing_that_expired_since_its_last_tick(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knew the time by its ticks alone."""
+    monkeypatch.setattr(module, "IDLE_MS", IDLE_MS)
+    monkeypatch.setattr(module, "IDLE_TICK_MS", 1_000 * WAIT_S)
+    async with running(tmp_path) as broker, connected(broker, tmp_path) as channel:
+        stub = SliceServiceStub(channel)
+        await stub.Declare(wire.DeclareRequest(queue=b"q"))
+        await stub.Bind(wire.BindRequest(queue=b"q", keys=[b"k"]))
+        await stub.Publish(wire.PublishRequest(key=b"k", chunk=Chunk(bodies=[b"x"]), ttl_ms=TTL_MS))
+        await asyncio.sleep(TTL_MS / 1000)
+        found = await stub.Pull(wire.PullRequest(pull=wire.Pull(queue=b"q", peek=True)))
+        assert not found.deliveries

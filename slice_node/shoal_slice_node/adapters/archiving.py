@@ -13,8 +13,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from shoal_slice_node.storage.archive import Archive
 from shoal_slice_node.storage.disk_errors import typed_error
 from shoal_slice_node.storage.journal_files import Journal
 from shoal_slice_node.storage.journal_reader import Segment
+from shoal_slice_node.storage.journal_segment import first_lsn_of
 from shoal_slice_node.storage.known_archives import LastArchived
 
 _log = logging.getLogger(__name__)
@@ -52,6 +54,15 @@ class _Due(NamedTuple):
     path: Path
     end_lsn: int
     sound_bytes: int | None = None
+
+
+@contextmanager
+def _typed(folder: Path) -> Iterator[None]:
+    """Raises the errors of the journal's disk as typed ones."""
+    try:
+        yield
+    except OSError as error:
+        raise typed_error(error, folder) from error
 
 
 class Archiving:
@@ -208,15 +219,16 @@ class Archiving:
         ResourceExhausted, Unavailable, Corrupt (the journal's disk)."""
         known = self._journal.known_archives
         if not self._looked:
+            with _typed(one.path.parent):
+                known.make()  # While there is room on the disk.
             self._last = self._archive.found(segments, known)
             self._looked = True
         whole = releases or one.sound_bytes is not None
         lacked = self._archive.put(one.path, one.sound_bytes) if whole else self._archive.put_lacking(one.path)
-        if lacked or whole or self._last is None:
-            try:
+        follows = self._last is None or self._last.end_lsn == first_lsn_of(one.path.name)
+        if lacked or whole or follows:  # What follows, and was there, was put by a life that was killed then.
+            with _typed(one.path.parent):
                 self._last = known.note(self._last, one.path, one.end_lsn, one.sound_bytes)
-            except OSError as error:
-                raise typed_error(error, one.path.parent) from error
         return lacked
 
     async def _archived(self, put: Callable[[], bool]) -> bool:

@@ -369,7 +369,7 @@ class Broker:
             await between_records.wait()
             began = time.perf_counter()
             slice_end = began + PUMP_SLICE_MS / 1000
-            node.now_ms = steady_ms()
+            node.tell_time(steady_ms(), clock.wall_ms())
             while node.turn():
                 if time.perf_counter() > slice_end:
                     self.start_due_work()
@@ -378,6 +378,6 @@ class Broker:
                     await between_records.wait()
                     began = time.perf_counter()
                     slice_end = began + PUMP_SLICE_MS / 1000
-                    node.now_ms = steady_ms()
+                    node.tell_time(steady_ms(), clock.wall_ms())
             self.start_due_work()
             self.steps.done(began)

@@ -72,6 +72,20 @@ class KnownArchives:
         """Returns an entry for each archive, the latest last; none if both slots are damaged."""
         return _decoded(self._read() or b"")[1]
 
+    def make(self) -> None:
+        """Makes the file, if there is none, on disk. To be called before the first segment is due: a disk that is full
+        later has no room for it, and nothing would be released."""
+        data = self._read()
+        if data is not None and len(data) >= 2 * SLOT_BYTES:
+            return
+        file = self._files.create(self._path) if data is None else self._files.open(self._path)
+        try:
+            file.write_at(0, bytes(2 * SLOT_BYTES))
+            file.sync()
+        finally:
+            file.close()
+        self._files.sync_folder(self._path.parent)
+
     def note(
         self, former: LastArchived | None, path: Path, end_lsn: int, sound_bytes: int | None = None
     ) -> LastArchived:
@@ -92,18 +106,14 @@ class KnownArchives:
 
     def _replace(self, former: LastArchived | None, entry: LastArchived) -> None:
         """Puts an archive's entry in the place of its former one, on disk. The oldest beyond the bound is forgotten."""
-        data = self._read()
-        number, entries = _decoded(data or b"")
+        self.make()
+        number, entries = _decoded(self._read() or b"")
         if former in entries:
             entries.remove(former)  # One of them: two archives may have got the same last.
         payload = FORM + b"".join(_ENTRY.pack(*one) for one in [*entries, entry][-ARCHIVES_KNOWN_MAX:])
         slot = encode_record(KIND, number + 1, 0, 0, payload)
-        file = self._files.create(self._path) if data is None else self._files.open(self._path)
+        file = self._files.open(self._path)
         try:
-            if data is None or len(data) < 2 * SLOT_BYTES:
-                file.write_at(0, bytes(2 * SLOT_BYTES))
-                file.sync()
-                self._files.sync_folder(self._path.parent)
             file.write_at((number + 1) % 2 * SLOT_BYTES, slot.ljust(SLOT_BYTES, b"\0"))
             file.sync()
         finally:

@@ -97,10 +97,6 @@ class Node:
         """Returns the time that was told last."""
         return self.maintenance.now_ms
 
-    @now_ms.setter
-    def now_ms(self, now_ms: int) -> None:
-        self.maintenance.now_ms = now_ms
-
     @property
     def wall_ms(self) -> int:
         """Returns the machine's time, as it was told last; 0: not told yet."""
@@ -132,10 +128,15 @@ class Node:
         else:
             self.turns.add(source, work, done)
 
-    def tick(self, now_ms: int, wall_ms: int) -> None:
+    def tell_time(self, now_ms: int, wall_ms: int) -> None:
         """Tells the time. `wall_ms`: the machine's, which may jump: absolute times are compared with it."""
+        self.maintenance.now_ms = now_ms
         self.due.wall_ms = self.trimmer.wall_ms = wall_ms
         self.dispatcher.tell_time(wall_ms)
+
+    def tick(self, now_ms: int, wall_ms: int) -> None:
+        """Tells the time, and looks for what is due."""
+        self.tell_time(now_ms, wall_ms)
         self.maintenance.tick(now_ms)
         self.watching.tick(now_ms)
 
