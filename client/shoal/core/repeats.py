@@ -229,8 +229,13 @@ class Repeats:
         before = list(map(self._marks(key).get, handles))
         if before.count(before[0]) == len(before) and within(before[0] or (), first, end) == ((first, end),):
             return  # The usual case: one step for all handles.
-        for handle, ranges in zip(handles, before, strict=True):
-            self.renewed.add_gone((key, handle), without(((first, end),), ranges or ()))
+        unknown: dict[int, Ranges] = {}  # By object: many handles share what they have.
+        for handle, known in zip(handles, before, strict=True):
+            found = unknown.get(id(known))
+            if found is None:
+                found = unknown[id(known)] = without(((first, end),), known or ())
+            if found:
+                self.renewed.add_gone((key, handle), found)
 
     def ack(
         self, key: bytes, first: int, end: int, handles: Sequence[int], unconfirmed: Container[int] = ()
