@@ -996,7 +996,9 @@ Global___Nacks: _TypeAlias = Nacks  # noqa: Y015
 @_typing.final
 class Pull(_message.Message):
     """Takes up to messages_max messages for this session until acked, the session's end or lease_ms. It may bring fewer
-    though more wait; where it brings none and no gap, none wait that it may have.
+    though more wait; where it brings none and no gap, none wait that it may have. Pulls of a session from one queue are done
+    in their order. An attach may overtake one that waits for room: what is pulled and what is pushed are in order, each
+    for itself.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
