@@ -49,6 +49,20 @@ RESPONSE = wire.SessionResponse(
     resets=[4],
     ack_timeouts=wire.AckTimeouts(handles=[4], ms=[3000], lives=[7]),
 )
+DESCRIBED = wire.QueueDescription(
+    queue=b"q",
+    exists=True,
+    binding_count=1,
+    messages=300,
+    body_bytes=2,
+    oldest_ms=1000,
+    attached_sessions=3,
+    bindings=[wire.BindingDescription(key=b"k", start=1, cursor=2, end=300, messages=3, unacked=301, full=True)],
+    incarnation=9,
+    farewell=wire.FarewellDescription(key=b"k", after_s=300, due_ms=1000),
+    consumed=True,
+    unacked=302,
+)
 GOLDEN: list[tuple[Message, str]] = [
     (
         CHANGE,
@@ -114,6 +128,41 @@ GOLDEN: list[tuple[Message, str]] = [
     (wire.ConfigureRequest(key=b"k", options=KeyOptions(1).to_wire()), "0a016b12020801"),
     (wire.Publishes(keys=[b"k"], not_before_ms=300), "0a016b28ac02"),
     (wire.PublishRequest(key=b"k", not_before_ms=300), "0a016b38ac02"),
+    (
+        wire.SessionRequest(
+            sequence=7, attach=wire.Attach(queues=[b"q"], handles=[300], window_messages=5, window_bytes=6)
+        ),
+        "08072a0b0a01711202ac0218052006",
+    ),
+    (
+        wire.Answer(
+            sequence=7,
+            attached=wire.Attached(
+                absent=[2], lives=[300, 0], ack_timeouts_ms=[3000, 0], tells_nacks_taken=True, epoch=300
+            ),
+        ),
+        "080722120a01021203ac02001a03b81700200128ac02",
+    ),
+    (wire.SessionRequest(sequence=7, detach=wire.Detach(handles=[1, 300])), "080732050a0301ac02"),
+    (
+        wire.SessionRequest(
+            sequence=7, pull=wire.Pull(queue=b"q", messages_max=5, bytes_max=300, lease_ms=6, peek=True)
+        ),
+        "0807420c0a0171100518ac0220062801",
+    ),
+    (
+        wire.SessionRequest(sequence=7, describe=wire.Describe(queues=[b"q"], keys=[b"k"], bindings=True)),
+        "08074a080a017112016b1801",
+    ),
+    (
+        wire.Answer(
+            sequence=7, description=wire.Description(queues=[DESCRIBED], keys=[wire.KeyDescription(key=b"k", head=300)])
+        ),
+        (
+            "080732400a360a01711001200128ac02300238e80740034a110a016b1001180220ac02280330ad02380150095a090a01"
+            "6b10ac0218e807600168ae0212060a016b18ac02"
+        ),
+    ),
     (RESPONSE, "0a0508073a010112180a016b1001180220032a056368756e6b30e8073a010140011a0104320a0a01041202b8171a0107"),
 ]
 
