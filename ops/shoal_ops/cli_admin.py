@@ -56,7 +56,7 @@ def members(
 def bindings(
     queue: Queue, after: After = "", limit: Limit = LIMIT_DEFAULT, at: At = AT_DEFAULT, as_json: Json = False
 ) -> None:
-    """List the keys of a queue, with cursors and backlog."""
+    """List the keys of a queue, with cursors, backlog and what is unacked."""
     from shoal_ops.commands import lists
 
     exits.run(lists.bindings(at, queue, after, limit, as_json))

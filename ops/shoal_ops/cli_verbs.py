@@ -273,7 +273,8 @@ def pull(
             "--lease-ms",
             min=1,
             max=LEASE_MS.high,
-            help="Do not ack them: what `shoal ack` does not name in this time is given again.",
+            help="Do not ack them: what `shoal ack` does not name in this time is given again. It takes what one answer"
+            " of each slice brings, though more may wait.",
         ),
     ] = None,
     at: At = AT_DEFAULT,
