@@ -1,8 +1,9 @@
 """Makes unary calls to slices and redirectors, for questions that need no session.
 
 A call that failed on the way is repeated until its deadline: it asks, or acks (a second time changes nothing), or pulls
-under a lease (what a lost answer took comes again when the lease ends). Not here: what is asked (admin.py, leases.py),
-how a call travels (transport/).
+under a lease (what a lost answer took comes again when the lease ends). What must not be done twice is asked once: a
+nack by name, which would take a message from its next consumer. Not here: what is asked (admin.py, leases.py,
+unreturned.py), how a call travels (transport/).
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class Endless:
 
     @property
     def _read(self) -> Read:
-        return Read(self._look, lambda _: self._look(), lambda: Length.QUICK, may_be_tried=True)
+        return Read(self._look, lambda _: self._look(), lambda _: self._look(), lambda: Length.QUICK, may_be_tried=True)
 
     def _look(self) -> Work[Any]:
         self.under_way += 1

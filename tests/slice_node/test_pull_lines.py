@@ -105,7 +105,7 @@ async def test_what_waits_goes_on_waiting_where_a_long_read_of_its_own_began() -
 
 
 @pytest.mark.parametrize("looks", [False, True])
-async def test_long_pulls_of_a_session_do_not_wait_for_each_other(tmp_path: Path, looks: bool) -> None:
+async def test_long_pulls_of_a_session_do_not_wait_for_each_other_for_ever(tmp_path: Path, looks: bool) -> None:
     """Two of one queue did, for ever: the earlier one until the later one's work was done, and that one for its
     turn."""
     queues = [b"one", b"other"]

@@ -30,7 +30,7 @@ class PendingAcks:
         self._index: _Found | None = None
 
     def within(self, key: bytes, consumer: AckConsumer, first: int, end: int) -> Ranges:
-        """Returns the ranges of first <= offset < end of a key that the consumer has acked."""
+        """Returns the ranges of first <= offset < end of a key that the consumer has acked, or nacked."""
         layers = self._found().get(key, {}).get(consumer)
         return within(layers[0], first, end) if layers else ()
 
@@ -39,7 +39,7 @@ class PendingAcks:
         return without(((first, end),), self.within(key, consumer, first, end))
 
     def lowest(self, key: bytes, consumer: AckConsumer) -> int | None:
-        """Returns the lowest offset of a key that the consumer has acked; None: there is none."""
+        """Returns the lowest offset of a key that the consumer has acked, or nacked; None: there is none."""
         layers = self._found().get(key, {}).get(consumer)
         return layers[0][0][0] if layers else None
 

@@ -319,7 +319,7 @@ class Repeats:
         """Records a lost stream. `unanswered`: acks given for its messages; the slice may have them or not."""
         self._again = PairRanges()
         self.copies.clear()
-        self._forget_settled()
+        self._forget_all_but_doubts()
         renewed = self.renewed.stream_ended()
         for key, ranges, handles in together(unanswered):
             taken = merged(ranges)
@@ -542,7 +542,7 @@ class Repeats:
         self._doubt.take(pair, forgotten)
         self.late.lose(pair, forgotten)
 
-    def _forget_settled(self) -> None:
+    def _forget_all_but_doubts(self) -> None:
         """Forgets the acked messages that are not in doubt: what was on its way ended with the stream, and the slice
         does not give them again."""
         kept = self.late.copy()

@@ -24,8 +24,8 @@ async def until_gone(receive: Receive) -> None:
 
 
 async def while_wanted(request: Request, look: Coroutine[Any, Any, Found]) -> Found:
-    """Returns what `look` finds, which changes nothing. Ends it once the caller has closed the connection, and raises
-    HTTPException then: nothing reads the answer."""
+    """Returns what `look` finds, which changes nothing, or undoes it if it is cancelled. Ends it once the caller has
+    closed the connection, and raises HTTPException then: nothing reads the answer."""
     async with Tasks("look") as tasks:
         looking = tasks.start("look", look, awaited=True)
         gone = tasks.start("gone", _gone(request.receive), awaited=True)

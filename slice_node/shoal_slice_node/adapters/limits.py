@@ -265,8 +265,9 @@ LARGE_ANSWER_BYTES: Final = PULL_BYTES_MAX + CHUNK_BYTES_MAX + (512 << 10)
 """Bytes of the largest answer to a pull or a describe. This is reserved until the answer's real size is known."""
 
 PASSED_MAX: Final = 8
-"""How many connections without answers begin before one that has some: it would wait for ever where others always
-come."""
+"""How many reads may begin in a row before the one that has waited longest, of any length: one of a connection that has
+answers, or a longer one, would wait for ever where others always come. In the room for brief answers the same, counted
+apart."""
 
 ADMITTED_AT_ONCE_MAX: Final = 32
 """How many reads begin in one step as room is let go: those that are found to be long give their room back at once, and
@@ -276,8 +277,8 @@ LOOKS_FOR_ROOM_MAX: Final = 1_000
 """Sessions that look, ten times a second, whether there is room for their answers again: in all half a millisecond."""
 
 QUICK_ANSWERS_MAX: Final = 4
-"""How many large answers' room long reads leave to the quick ones while they are worked on; but at most every fourth,
-or one of two or three."""
+"""How much of the room for large answers long reads leave to the others while they are worked on: a quarter, but one
+answer's at least, and so many at most. Of this, middling reads take half, or one answer's; quick ones have the rest."""
 
 SMALL_ANSWER_BYTES: Final = 16 << 10
 SMALL_ANSWERS_BYTES: Final = 512 << 10

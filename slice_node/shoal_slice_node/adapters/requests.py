@@ -159,7 +159,7 @@ def way_to_read(
         if length is not Length.QUICK:
             return None, length
     if is_brief:
-        return None if read.brief is None else partial(read.brief, BRIEF_ANSWER_BYTES), Length.LARGE
+        return partial(read.brief, BRIEF_ANSWER_BYTES), Length.LARGE
     if reservation.length is Length.MIDDLING:
         return partial(read.within, MIDDLING_STEPS_MAX), Length.LONG
     return partial(read.within, QUICK_STEPS_MAX), Length.MIDDLING
@@ -204,7 +204,7 @@ class _Reading:
 
     def begin(self) -> None:
         """Begins the read: a pull in its place among what its owner asked for, if it need not wait then."""
-        if self.read.pulls:
+        if self.read.queue_pulled:
             self.broker.add_work(self.source, self._in_place(), self._was_in_place)
         else:
             self._wait(Length.QUICK)
@@ -212,7 +212,7 @@ class _Reading:
     def _in_place(self) -> Work[wire.Answer | None]:
         """Pulls. The result is None if an earlier pull of the queue waits, if there is no room at once, or if it is not
         done soon."""
-        if self.broker.pull_lines.has(self.source, self.read.pulls):
+        if self.broker.pull_lines.has(self.source, self.read.queue_pulled):
             return None
         reservation = self.broker.answers.reserved_at_once(self.source.connection, self.answer_bytes)
         if reservation is None or not self.on_reserved(reservation):
@@ -231,7 +231,7 @@ class _Reading:
 
     def _was_in_place(self, found: wire.Answer | None, error: Exception | None) -> None:
         if found is None and error is None:
-            self.broker.pull_lines.enter(self.source, self.read.pulls, partial(self._wait, self._length))
+            self.broker.pull_lines.enter(self.source, self.read.queue_pulled, partial(self._wait, self._length))
         else:
             _answer(self.broker, self.sequence, self.answer, found, error)
 
@@ -273,8 +273,8 @@ class _Reading:
         self._wait(length)
 
     def _ended(self) -> None:
-        if self.read.pulls:
-            self.broker.pull_lines.leave(self.source, self.read.pulls)
+        if self.read.queue_pulled:
+            self.broker.pull_lines.leave(self.source, self.read.queue_pulled)
 
 
 def _after_changes(broker: Broker, source: Source, sequence: int, begin: Callable[[], None], answer: Answered) -> None:

@@ -24,8 +24,9 @@ class WatchedMembers:
 
 @dataclass(slots=True)
 class Interest:
-    """Holds ids of keys and queues that sessions depend on, and names of attached queues that do not exist yet.
-    `members`: whose members are watched; None while none are, so that binds and unbinds ask nothing more."""
+    """Holds ids of keys that sessions depend on, of queues of which dispatch has something (a feed, or marks of what
+    was given before), and names of attached queues that do not exist yet. `members`: whose members are watched; None
+    while none are, so that binds and unbinds ask nothing more."""
 
     keys: Container[bytes] = field(default_factory=frozenset)
     queues: Container[bytes] = field(default_factory=frozenset)

@@ -86,12 +86,12 @@ class Applying:
         if stream is None and feed.loading:
             add_stream(registry.state, feed, bound.key_id, registry.register)
             if (made := feed.streams.get(bound.key_id)) is not None:
-                made.join_parcel(feed.joins_from)
+                made.join_parcel(feed.joins_behind)
             registry.wake(feed)
             return
         if stream is None:
             stream = Stream(feed, bound.key_id, bound.key, bound.start)
-            stream.join_parcel(feed.joins_from)
+            stream.join_parcel(feed.joins_behind)
             feed.add_stream(stream)
             registry.register(stream)
         elif stream.end:
@@ -115,7 +115,7 @@ class Applying:
                 registry.wake(feed)
         else:
             registry.remove_stream(stream)
-            feed.join_parcels_from(registry.last_parcel)
+            feed.join_behind(registry.last_parcel)
 
     def _purged(self, purged: Purged) -> None:
         """Drops a stream's backlog. Messages on their way to a session still go; their acks will find nothing."""

@@ -40,6 +40,7 @@ class Feed:
     not registered any more; it has no streams then. `passed_over`: the number of streams, at the end of `lagging`, that
     were looked at and got nothing, as they wait for acks. If all wait, the feed waits too. Every event that may change
     this sets it to 0. `found_last`: the number of the session that was found last where nobody was in line; 0: none.
+    `joins_behind`: streams of new bindings join only parcels with higher numbers: others may bring what was bound.
     """
 
     __slots__ = (
@@ -57,7 +58,7 @@ class Feed:
         "expires_after_s",
         "found_last",
         "gone",
-        "joins_from",
+        "joins_behind",
         "lagging",
         "loading",
         "max_deliveries",
@@ -94,7 +95,7 @@ class Feed:
         self.dead_letter = options.dead_letter
         self.loading = True
         self.to_load = 0
-        self.gone, self.passed_over, self.joins_from = False, 0, 0
+        self.gone, self.passed_over, self.joins_behind = False, 0, 0
         self.streams: dict[bytes, Stream] = {}
         self.attachments: dict[int, Attachment] = {}
         self.sole: Attachment | None = None
@@ -163,9 +164,9 @@ class Feed:
             del self.pullers[attachment.session.number]
         self._count_pulled()
 
-    def join_parcels_from(self, number: int) -> None:
-        """Notes that parcels up to this one may bring what a binding that ended had: a later one joins none."""
-        self.joins_from = number
+    def join_behind(self, number: int) -> None:
+        """Notes that parcels up to this one may bring what a binding had that ended just now."""
+        self.joins_behind = number
 
     def begin_leave(self) -> None:
         """Notes that messages of attachments that left are being taken back; the feed stays until `end_leave`."""

@@ -32,7 +32,7 @@ class Lease:
     `parcel`: the number of its last parcel; 0: all of it was sent. The time that counts begins when this parcel is
     sent. If it is not sent in as much time, what of the lease waits is taken back, and the time of the rest begins."""
 
-    __slots__ = ("_attachment", "_first", "_others", "_unsent", "lease_ms", "messages", "parcel", "until_ms")
+    __slots__ = ("_attachment", "_first", "_in_answer", "_others", "lease_ms", "messages", "parcel", "until_ms")
 
     def __init__(self, attachment: Attachment, lease_ms: int) -> None:
         self._attachment: Attachment | None = attachment
@@ -41,14 +41,14 @@ class Lease:
         self.parcel = 0
         self.messages = 0
         self._first: Stream | None = None
-        self._unsent: Given | None = None
-        """What a pull took under it, while its answer has not left."""
         self._others: list[Stream] | None = None
         """Where they came from. Most come from one stream: a list for it would take as much as all the rest."""
+        self._in_answer: Given | None = None
+        """What a pull took under it, while its answer has not left."""
 
     @property
     def attachment(self) -> Attachment:
-        """Returns who has the messages. Must not be asked once it has ended."""
+        """Returns the attachment that has the messages. Must not be asked once it has ended."""
         assert self._attachment is not None
         return self._attachment
 
@@ -87,16 +87,16 @@ class Lease:
 
     def wait_to_leave(self, given: Given) -> None:
         """Notes that a pull's answer brings all of it, and has not left."""
-        self._unsent = given
+        self._in_answer = given
 
     def answer_left(self) -> None:
         """Notes that this answer is on its way."""
-        self._unsent = None
+        self._in_answer = None
 
-    def take_unsent(self, key_id: bytes) -> list[tuple[int, int]]:
-        """Returns what of a key comes back without having been sent: to whom it is given again, the answer that would
-        have brought it is no more."""
-        return [] if self._unsent is None else self.attachment.take_given(self._unsent, key_id)
+    def take_from_answer(self, key_id: bytes) -> list[tuple[int, int]]:
+        """Returns what a pull's answer brings of a key that has not left, and forgets it: it comes back without having
+        been sent, and whenever that answer leaves, it does not count as delivered."""
+        return [] if self._in_answer is None else self.attachment.take_given(self._in_answer, key_id)
 
     def begin(self, now_ms: int) -> None:
         """Begins its time. It takes nothing more."""
@@ -113,7 +113,7 @@ class Lease:
 
     def _end_if_all_are_back(self) -> None:
         if self.until_ms and not self.messages:
-            self._attachment = self._unsent = None
+            self._attachment = self._in_answer = None
 
 
 class SessionLeases:

@@ -100,7 +100,7 @@ class Puller:
         returns what was taken, and gaps; [] if there is nothing. Once it has messages or gaps it ends after
         QUICK_STEPS_MAX steps, sooner if others wait: the next pull goes on. `now_ms`: returns the time, from which the
         lease runs once all is taken. `answer`: tells when the answer leaves, or that it never does; None: it leaves at
-        once.
+        once. For tests, and what else needs no bound: requests of clients are done by `pull_within`.
 
         Raises ResourceExhausted if there is no room for the queue in memory, or the session has too much out already.
         Where it is the one of all unary calls, a queue of which nothing is out gives PULL_FLOOR messages all the same.

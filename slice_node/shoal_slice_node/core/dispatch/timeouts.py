@@ -101,7 +101,7 @@ class Timeouts:
 
     def _end(self, lease: Lease, stream: Stream) -> None:
         attachment = lease.attachment
-        unsent = lease.take_unsent(stream.key_id)
+        unsent = lease.take_from_answer(stream.key_id)
         sent, kept = split(stream.take_lease_back(lease), Ranges(unsent) if unsent else None)
         if sent:
             attachment.feed.give_way(attachment)  # Its program may be at work on it still.

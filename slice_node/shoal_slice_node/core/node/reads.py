@@ -22,8 +22,9 @@ from shoal_slice_node.core.turns import Work
 
 
 class Length(IntEnum):
-    """Says how long a read is likely to take. QUICK: some 5 ms. LARGE: so, but its answer is not brief. MIDDLING: some
-    20 to 60 ms. LONG: more, perhaps seconds."""
+    """Says among which reads one waits for room; the quicker ones go first. QUICK: it is likely to take some 5 ms.
+    LARGE: as long, but it is known that its answer is not brief, so it waits for the room of a large one. MIDDLING:
+    some 20 to 60 ms. LONG: more, perhaps seconds."""
 
     QUICK = 0
     LARGE = 1
@@ -34,17 +35,16 @@ class Length(IntEnum):
 class Read(NamedTuple):
     """Describes a read that was checked. `whole`: begins it. `within`: begins it as well; but its result is None, and
     it has taken nothing, if it is not done within so many steps. `length`: returns what is likely. `may_be_tried`:
-    where nobody waits, trying costs less than it may gain: it may find something soon, though the queue is large.
-    `pulls`: the queue from which it takes messages; b"": it only looks. `brief`: begins it as a quick one; its result
-    is None, too, and it has taken nothing, if the answer would take more than about so many bytes. None: it never does
-    with few."""
+    where nothing waits, trying costs less than it may gain: it may find something soon, though the queue is large.
+    `brief`: begins it as a quick one; its result is None, too, and it has taken nothing, if the answer would take more
+    than about so many bytes. `queue_pulled`: from which it takes messages; b"": it only looks."""
 
     whole: Callable[[], Work[wire.Answer]]
     within: Callable[[int], Work[wire.Answer | None]]
+    brief: Callable[[int], Work[wire.Answer | None]]
     length: Callable[[], Length]
     may_be_tried: bool
-    pulls: bytes = b""
-    brief: Callable[[int], Work[wire.Answer | None]] | None = None
+    queue_pulled: bytes = b""
 
 
 def length_of(state: State, names: Sequence[bytes]) -> Length:

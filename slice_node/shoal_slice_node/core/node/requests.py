@@ -149,7 +149,8 @@ def pull(
     pull_answer: PullAnswer | None = None,
     others_wait: Callable[[], bool] = nobody_waits,
 ) -> Read:
-    """Checks a pull, or a peek. `pull_answer`, `others_wait`: see Puller.pull. Raises InvalidName."""
+    """Checks a pull, or a peek. `pull_answer`: the `answer` of Puller.pull. `others_wait`: see PullTerms. Raises
+    InvalidName."""
     check_name(request.queue, "queue")
     messages = min(request.messages_max or PULL_MESSAGES_MAX, PULL_MESSAGES_MAX)
     body_bytes = min(request.bytes_max or PULL_BYTES_MAX, PULL_BYTES_MAX)
@@ -208,8 +209,7 @@ def pull(
             return Length.QUICK
         return length_of(node.state, (request.queue,))  # The bindings have to be loaded first, or looked at.
 
-    pulls = b"" if request.peek else request.queue
-    return Read(whole, within, length, may_be_tried=request.peek, pulls=pulls, brief=brief)
+    return Read(whole, within, brief, length, request.peek, queue_pulled=b"" if request.peek else request.queue)
 
 
 def check_not_held(feed: Feed, session: Session) -> None:
@@ -232,7 +232,7 @@ def describe(node: Node, request: wire.Describe) -> Read:
         answer = yield from within(QUICK_STEPS_MAX)
         return None if answer is None or answer.ByteSize() > bytes_max else answer
 
-    return Read(whole, within, length, may_be_tried=True, brief=brief)
+    return Read(whole, within, brief, length, may_be_tried=True)
 
 
 def _describe(node: Node, request: wire.Describe) -> Work[wire.Answer]:
