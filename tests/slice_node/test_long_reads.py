@@ -185,6 +185,21 @@ async def test_a_long_read_whose_client_leaves_while_it_waits_keeps_no_room(
             await read(SliceServiceStub(channel), door, READS[kind])
 
 
+@pytest.mark.parametrize("door", ["session", "unary"])
+@pytest.mark.parametrize("kind", READS)
+async def test_a_read_that_is_not_done_as_a_middling_one_is_done_as_a_long_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, door: str, kind: str
+) -> None:
+    """It must not begin anew as a middling one for ever."""
+    monkeypatch.setattr("shoal_slice_node.adapters.requests.MIDDLING_STEPS_MAX", QUICK_STEPS_MAX)
+    monkeypatch.setattr("shoal_slice_node.core.node.reads.MIDDLING_BINDINGS_MAX", 2 * BINDINGS)
+    async with running(tmp_path, options=few_answers()) as broker, connected(broker, tmp_path) as channel:
+        async with asyncio.timeout(20):
+            await filled(SliceServiceStub(channel))
+            await read(SliceServiceStub(channel), door, READS[kind])
+            await settled(broker)
+
+
 @pytest.mark.parametrize("kind", READS)
 def test_a_read_that_is_not_quick_takes_nothing_and_may_be_begun_anew(kind: str) -> None:
     core = CoreDriver()

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import grpc
 import pytest
 
 from shoal_contract.errors import NoSuchQueue
@@ -17,12 +19,19 @@ from shoal_slice_node.adapters.answers import Answers
 from shoal_slice_node.adapters.limits import ADMITTED_AT_ONCE_MAX
 from shoal_slice_node.adapters.long_work import LongWork
 from shoal_slice_node.adapters.pull_lines import PullLines
-from shoal_slice_node.core.turns import Source
+from shoal_slice_node.core.dispatch.sessions import Session
+from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.node.node import Node
+from shoal_slice_node.core.node.reads import Length, Read
+from shoal_slice_node.core.turns import Source, Work
 
 from .brokers import connected, running
 from .core_driver import bind, declare, publish
 from .long_reads import few_answers, settled, until
 from .raw_session import RawSession
+
+if TYPE_CHECKING:
+    from shoal_contract.wire.slice_pb2_grpc import SliceServiceAsyncStub
 
 ONE, OTHER = Source("connection", 1), Source("connection", 2)
 
@@ -126,6 +135,50 @@ async def test_long_pulls_of_a_session_do_not_wait_for_each_other_for_ever(tmp_p
                 await session.read_until(lambda: all(one in session.answers for one in asked), 20)  # noqa: B023
             assert not (broker.pull_lines or broker.long_work)
             await settled(broker)
+
+
+async def test_unary_pulls_behind_a_long_one_of_their_connection_keep_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each had the room of a large answer, and stood behind the long one with it: others waited for that."""
+    may_end, asked, real_pull = list[bool](), list[bytes](), requests.pull
+
+    def endless() -> Work[wire.Answer]:
+        while not may_end:
+            yield
+        return wire.Answer(pulled=wire.Deliveries())
+
+    def pull(node: Node, session: Session, request: wire.Pull, *others: Any) -> Read:
+        asked.append(request.queue)
+        if request.queue == b"endless":
+            return Read(endless, lambda _: endless(), lambda _: endless(), lambda: Length.LONG, False, b"endless")
+        return real_pull(node, session, request, *others)
+
+    monkeypatch.setattr(requests, "pull", pull)
+    async with running(tmp_path, options=few_answers(3)) as broker, connected(broker, tmp_path) as channel:
+        stub, pulls = SliceServiceStub(channel), list[asyncio.Task[wire.PullResponse]]()
+
+        def begin_pull(queue: bytes) -> None:
+            pulls.append(asyncio.create_task(pulled(stub, queue)))
+
+        async with asyncio.timeout(30), connected(broker, tmp_path) as other:
+            session = await RawSession.open(stub)
+            await session.change(declare("q"), bind("q", "k"), publish("k", bytes(100_000)))
+            begin_pull(b"endless")
+            await until(lambda: bool(broker.long_work))
+            for _ in range(10):
+                begin_pull(b"nothing here")
+            await until(lambda: len(asked) == 11)
+            found = await pulled(SliceServiceStub(other), b"q")
+            assert len(found.deliveries) == 1 and not any(one.done() for one in pulls)
+            may_end.append(True)
+            answers = await asyncio.gather(*pulls, return_exceptions=True)
+            assert all(isinstance(one, grpc.RpcError) for one in answers[1:]), "there is no such queue"
+            await settled(broker)
+
+
+async def pulled(stub: SliceServiceAsyncStub, queue: bytes) -> wire.PullResponse:
+    return await stub.Pull(wire.PullRequest(pull=wire.Pull(queue=queue, messages_max=1)))
 
 
 async def test_quick_pulls_behind_long_ones_of_their_session_come_in_their_order(tmp_path: Path) -> None:
