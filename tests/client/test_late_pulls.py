@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 import shoal
+from shoal.limits import PULL_AGAIN_MAX
 from tests.client.calls import bound, until
 from tests.client.fake_cluster import FakeCluster
 from tests.client.fake_slice import FakeSlice
@@ -185,6 +186,25 @@ async def test_a_pull_ends_though_a_nack_of_what_it_brings_has_no_room(
     found = [await fake_broker.pull(queue, 1), await fake_broker.pull(queue, 9)]
     assert sum(map(len, found)) == 1 and given([*found[0], *found[1]]) == [(b"next", 0)]
     assert pulls(slice_) - before < 20
+
+
+async def test_a_pull_asks_a_few_times_where_all_that_it_gives_back_comes_again(
+    cluster: FakeCluster, fake_broker: shoal.Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The queue has nothing else: the bound alone ends the pull."""
+    monkeypatch.setattr("shoal.nack_sender.ACK_AGAIN_S", 3_600)
+    queue, key, slice_ = cluster.queue_with_home("s01"), cluster.key_of("s01"), cluster.slices["s01"]
+    await fake_broker.declare(queue, shoal.QueueOptions(ack_timeout_ms=ACK_TIMEOUT_MS))
+    await fake_broker.bind(queue, key)
+    await fake_broker.publish(key, b"job")
+    (job,) = await fake_broker.pull(queue, 1)
+    slice_.refuse_frames = [shoal.ResourceExhausted("no room", subject="resting messages")]
+    await job.nack(delay_s=60)
+    await until(lambda: not slice_.refuse_frames)
+    await asyncio.sleep(ACK_TIMEOUT_MS / 1000 + 0.1)
+    before = pulls(slice_)
+    assert await fake_broker.pull(queue, 1) == []
+    assert pulls(slice_) - before == 1 + PULL_AGAIN_MAX
 
 
 @pytest.mark.usefixtures("from_s01")

@@ -15,6 +15,7 @@ from shoal_contract.wire import slice_pb2 as wire
 from tests.client.calls import fresh, until
 
 LEASE_MS = 60_000
+LATE_MS = 300
 WAIT_S = 30
 
 Pull = Callable[[wire.PullRequest, object], Awaitable[wire.PullResponse]]
@@ -199,6 +200,21 @@ async def test_nothing_is_given_back_whose_lease_may_be_over(cluster: Cluster, b
     """A nack by name would take it from its next consumer."""
     found = await shoal.Leases(broker).pull("q", 9, lease_ms=20)
     await until(lambda: cluster.given() == [0, 0])
+    for message in found:
+        message.give_back()
+    await until(lambda: not broker.connection.unreturned._left)
+    assert cluster.nacks == []
+
+
+async def test_a_lease_may_be_over_as_its_answer_comes(cluster: Cluster, broker: shoal.Broker) -> None:
+    """Its time runs from when the slice took the messages; the client knows when it asked."""
+    cluster.hold()
+    pulling = asyncio.create_task(shoal.Leases(broker).pull("q", 9, lease_ms=LATE_MS))
+    await until(lambda: cluster.taken == 1)
+    await asyncio.sleep(LATE_MS / 1000)
+    cluster.answer()
+    found = await pulling
+    assert len(found) == 6
     for message in found:
         message.give_back()
     await until(lambda: not broker.connection.unreturned._left)
