@@ -7,29 +7,14 @@ import asyncio
 import pytest
 
 import shoal
-from shoal.inbox_slice import InboxSlice
 from shoal_ops.http import limits
 from shoal_ops.http.push import Push, Stream, size_of
 from shoal_runtime.tasks import Tasks
 from tests.client.calls import fresh, offsets_made_equal
 from tests.ops.http.conftest import WAIT_S, Running
+from tests.ops.http.pushed import all_of
 
 BODY = b"x" * 20_000
-
-
-async def all_of(stream: Stream, count: int) -> list[int]:
-    """Offsets of the next messages, acked."""
-    found: list[int] = []
-    async with asyncio.timeout(WAIT_S):
-        while len(found) < count:
-            assert not stream.ended
-            batch = await stream.next(1)
-            for message in batch:
-                assert isinstance(message, shoal.Message)
-                message.ack_nowait()
-                found.append(message.offset)
-            stream.written(batch)
-    return found
 
 
 async def until_ended(stream: Stream) -> None:
@@ -322,73 +307,4 @@ async def test_what_comes_again_while_it_waits_is_held_once(running: Running) ->
         assert await all_of(stream, 3) == [1, 2, 3]
         await push.close(stream)
         assert push.held_bytes == 0
-        await push.stop()
-
-
-async def two_lanes(push: Push, broker: shoal.Broker) -> None:
-    """So that a stream of another queue could be opened beside one that is being closed, at once."""
-    await broker.declare("lanes")
-    await push.open(b"lanes")
-    await push.open(b"lanes")
-    assert len(push._lanes) == 2
-
-
-async def test_a_stream_that_is_opened_while_its_former_one_is_detached_gets_the_messages_in_order(
-    running: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It was attached beside the former one, and got what was published meanwhile before what that one gave back."""
-
-    async def slow(at_slice: InboxSlice) -> None:
-        """As where the slice is late to answer that it gives nothing more."""
-        await asyncio.sleep(WAIT_S)
-
-    async with shoal.connect(running.at) as broker, Tasks("test") as tasks:
-        push = Push(broker, tasks)
-        await two_lanes(push, broker)
-        await broker.declare("reopened")
-        await broker.bind("reopened", ["reopened-key"])
-        stream = await push.open(b"reopened")
-        await broker.publish_many("reopened-key", [b"x"] * 3)
-        async with asyncio.timeout(WAIT_S):
-            while not (batch := await stream.next(1)):
-                assert not stream.ended
-        stream.written(batch)
-        monkeypatch.setattr(InboxSlice, "_give_back_first", slow)
-        closing = tasks.start("close", push.close(stream))
-        await asyncio.sleep(0)
-        stream = await push.open(b"reopened")
-        await broker.publish("reopened-key", b"y")
-        assert await all_of(stream, 4) == [1, 2, 3, 4]
-        await closing
-        assert [b"reopened" in lane.streams for lane in push._lanes] == [True, False]
-        await push.stop()
-
-
-async def test_the_next_stream_of_a_queue_with_an_exclusive_consumer_waits_for_its_former_one(
-    running: Running,
-) -> None:
-    """It was refused as the former one was not detached yet. Also where it is not being closed yet: its reader has
-    left, or it was ended."""
-    async with shoal.connect(running.at) as broker, Tasks("test") as tasks:
-        push = Push(broker, tasks)
-        await two_lanes(push, broker)
-        await broker.declare("only-one", shoal.QueueOptions(exclusive="oldest"))
-        stream = await push.open(b"only-one")
-        for how in ("closed", "left", "ended"):
-            if how == "closed":
-                closing = tasks.start("close", push.close(stream))
-                await asyncio.sleep(0)
-                opening = tasks.start("open", push.open(b"only-one"), awaited=True)
-            else:
-                if how == "left":
-                    stream.left = True
-                else:
-                    stream.end("memory")
-                opening = tasks.start("open", push.open(b"only-one"), awaited=True)
-                await asyncio.sleep(0)
-                closing = tasks.start("close", push.close(stream))
-            stream = await opening
-            await closing
-        with pytest.raises(shoal.Conflict):
-            await push.open(b"only-one")
         await push.stop()
