@@ -16,7 +16,6 @@ from shoal_slice_node.core.apply.records import Kind, encode_ownership
 from shoal_slice_node.core.dispatch.sessions import Session
 from shoal_slice_node.core.limits import ATTACHED_PER_STEP
 from shoal_slice_node.core.node import requests, settling
-from shoal_slice_node.core.node.node import Node
 from shoal_slice_node.core.turns import Source, finish
 
 from .brokers import connected, running
@@ -176,16 +175,6 @@ def test_an_attach_is_answered_with_the_lives_that_are_there_at_its_end() -> Non
     here = [core.tables.queue_by_name.get(name.encode()) for name in names]
     assert list(answer.lives) == [0 if found is None else int.from_bytes(found, "big") for found in here]
     assert list(answer.absent) == [2]
-
-
-@pytest.mark.parametrize("epoch", [1, 9])
-def test_an_attach_is_answered_with_the_epoch_in_which_the_slice_is_led(epoch: int) -> None:
-    """By it a client tells what a new binding brings from what it had before: without it, this was acked unseen."""
-    core = CoreDriver()
-    core.change(declare("q"))
-    core.node = Node(core.engine, epoch, core.now_ms, (), None)
-    work = requests.attach(core.node, core.session(), wire.Attach(queues=[b"q"], handles=[1]))()
-    assert finish(work).attached.epoch == epoch
 
 
 EARLIEST = bind("q", "k", start=wire.START_EARLIEST)

@@ -7,6 +7,9 @@ import pytest
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.dispatch import marks as subject
 from shoal_slice_node.core.dispatch.streams import Stream
+from shoal_slice_node.core.node import requests
+from shoal_slice_node.core.node.node import Node
+from shoal_slice_node.core.turns import finish
 
 from .core_driver import CoreDriver, bind, declare, publish, unbind
 
@@ -105,3 +108,13 @@ def test_what_is_left_of_a_binding_that_ended_was_given_before_though_its_queue_
     session = core.session()
     core.attach(session, "q")
     assert [one.redelivered for one in core.deliveries(session)] == redelivered
+
+
+@pytest.mark.parametrize("epoch", [1, 9])
+def test_an_attach_is_answered_with_the_epoch_in_which_the_slice_is_led(epoch: int) -> None:
+    """By it a client tells what a new binding brings from what it had before: without it, this was acked unseen."""
+    core = CoreDriver()
+    core.change(declare("q"))
+    core.node = Node(core.engine, epoch, core.now_ms, (), None)
+    work = requests.attach(core.node, core.session(), wire.Attach(queues=[b"q"], handles=[1]))()
+    assert finish(work).attached.epoch == epoch
