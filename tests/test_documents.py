@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from shoal.limits import LEASE_BACK_RANGES_MAX, LEASE_BACK_S, LEASE_LEFT_MAX
+from shoal_contract.limits import KEY_UNACKED_MAX
 from shoal_slice_node.storage.lmdb_layout import FORMAT
 from tests.repository import COMPONENTS, ROOT
 
@@ -39,6 +41,13 @@ def test_component_has_a_design_document(component: str) -> None:
     assert design.is_file(), f"{component}/DESIGN.md is missing"
     words = len(design.read_text(encoding="utf-8").split())
     assert words <= DESIGN_WORDS_MAX, f"{component}/DESIGN.md has {words} words; the limit is {DESIGN_WORDS_MAX}"
+
+
+@pytest.mark.parametrize("document", ["docs/library.md", "docs/http.md"])
+def test_guides_tell_the_bounds_of_what_pulls_give_back(document: str) -> None:
+    text = (ROOT / document).read_text(encoding="utf-8")
+    bounds = f"{LEASE_LEFT_MAX} pulls", f"{LEASE_BACK_RANGES_MAX:,} ranges", f"within {LEASE_BACK_S:g} s"
+    assert [bound for bound in (*bounds, f"{KEY_UNACKED_MAX:,}") if bound not in text] == []
 
 
 def unnamed_modules(text: str) -> list[str]:

@@ -63,6 +63,7 @@ class AdminService:
         check_name(request.queue, "queue")
         work = list_bindings(self._state, request.queue, request.after, _limit(request.limit))
         bindings, following = await self._gather(work, call)
+        # Nothing awaits from the last step to the end, so dispatch is looked at between records, too.
         queue_id = self._state.tables.queue_by_name.get(request.queue)
         feed = None if queue_id is None else self._feeds.get(queue_id)
         return wire.ListBindingsResponse(bindings=[_to_wire(one, feed) for one in bindings], next=following)
