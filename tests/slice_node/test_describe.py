@@ -14,7 +14,12 @@ from shoal_contract.errors import Malformed, ResourceExhausted
 from shoal_contract.wire import slice_pb2 as wire
 from shoal_slice_node.core.apply import log_rows
 from shoal_slice_node.core.checking.session_frames import check_describe
-from shoal_slice_node.core.limits import DESCRIBE_RANGES_PER_BINDING, DONE_RANGES_MAX, READ_ROWS_PER_STEP
+from shoal_slice_node.core.limits import (
+    CONSUMERS_PER_COST,
+    DESCRIBE_RANGES_PER_BINDING,
+    DONE_RANGES_MAX,
+    READ_ROWS_PER_STEP,
+)
 from shoal_slice_node.core.node import requests
 from shoal_slice_node.core.read import binding_walk, reading
 from shoal_slice_node.core.read.reading import NOT_CONSUMED, describe
@@ -138,6 +143,19 @@ def test_a_name_is_described_once(request_: wire.Describe) -> None:
     """One that named a queue 400 times took a node of 512 MiB to 3.4 GiB: its bindings were listed each time."""
     with pytest.raises(Malformed, match="twice"):
         check_describe(request_)
+
+
+def test_queues_with_many_consumers_are_described_in_as_many_steps_more() -> None:
+    """What each of them has unacked is added up."""
+    core, queues = CoreDriver(), [b"q%d" % number for number in range(20)]
+    core.change(declare(*(queue.decode() for queue in queues)))
+    per_step = CONSUMERS_PER_COST * READ_ROWS_PER_STEP
+
+    def steps(each: int) -> int:
+        consumption = NOT_CONSUMED._replace(attached=each // 2, pullers=each - each // 2)
+        return sum(1 for _ in describe(core.state, wire.Describe(queues=queues), lambda _: consumption))
+
+    assert steps(per_step) == steps(0) + len(queues)
 
 
 def test_what_consumers_have_unacked_is_told_and_which_key_gives_no_more() -> None:
