@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
 
 import pytest
 
@@ -20,12 +20,14 @@ async def test_a_pull_ends_with_what_it_has_once_a_slice_answers_no_more(
     cluster = shoal.testing.FakeCluster(["s01", "s02"])
     tell_pulled = verbs.tell_pulled
 
-    def silence(*found: Any) -> None:
+    def silence() -> None:
         cluster.slices["s02"].ignored = {"pull"}
-        if found:
-            tell_pulled(*found)
 
-    monkeypatch.setattr(verbs, "tell_pulled", silence)
+    async def told(found: Sequence[shoal.Message], as_json: bool) -> None:
+        silence()
+        await tell_pulled(found, as_json)
+
+    monkeypatch.setattr(verbs, "tell_pulled", told)
     monkeypatch.setattr(verbs, "connect", lambda _: cluster.connect(deadline_s=2))
     async with cluster.connect() as broker:
         await broker.declare("q")

@@ -450,7 +450,8 @@ TICK_MS: Final = 20
 
 IDLE_TICK_MS: Final = 100
 """The same while nobody is connected and nothing was written for IDLE_MS. What falls due then may be so much later, and
-walks that look for what is to be done, as for old histories, are a fifth as fast until somebody comes. Ticks took most of what an idle node took of a processor: 3.3 % with TICK_MS, 1.9 % with this."""
+walks that look for what is to be done, as for old histories, are a fifth as fast until somebody comes. Ticks
+took most of what an idle node took of a processor: 3.3 % with TICK_MS, 1.9 % with this."""
 
 COURIER_LETTERS: Final = 16
 """Letters (dead letters, farewells) on their way to other slices at a time, each of up to a chunk."""
