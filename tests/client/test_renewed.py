@@ -198,6 +198,25 @@ def test_what_was_nacked_and_acked_twice_is_with_the_program_until_it_acks_it_an
     assert inbox.unsettled == 0 and not inbox.rule.repeats.renewed
 
 
+def test_two_earlier_acks_of_a_message_for_different_queues_are_answered_in_one_frame() -> None:
+    """The second of them was taken for the program's ack of what it was handed out anew: a drain did not wait."""
+    unanswered: list[Acked] = []
+    pending = PendingAcks(lambda: unanswered)
+    rule = DropRepeats(pending)
+    rule.came(KEY, 1, 2, [1, 2])
+    for handle in (1, 2):
+        rule.nacked(KEY, 1, 2, handle, True)
+    for handles in ([1, 2], [1]):
+        rule.acked(KEY, 1, 2, handles)
+        unanswered.append(Acked(KEY, 1, 2, handles))
+        pending.add(*unanswered[-1])
+    assert rule.came(KEY, 1, 2, [1, 2], Told(1, 1))[0] == [(1, 2, [1, 2])]
+    answered, unanswered[:] = unanswered[:], []
+    pending.answered(answered)
+    rule.answered(answered)
+    assert sum(rule.unsettled({1, 2}, dict, 0)) == 2
+
+
 @pytest.mark.parametrize("one_by_one", [False, True])
 def test_it_is_given_back_unseen_and_comes_once_more_before_the_answer(one_by_one: bool) -> None:
     """The answer took it for done, though the program had it by then, and a drain did not wait for it."""

@@ -271,13 +271,17 @@ class Repeats:
 
     def acks_answered(self, acks: Iterable[Acked]) -> None:
         """Records that the slice has these acks of messages that it gave on this stream."""
+        apart_of: dict[Pair, list[tuple[int, int]]] = {}  # All of a handle at once: two may be of one message.
         for key, ranges, handles in together(acks):
             taken = merged(ranges)
             apart = self.renewed.among(key, handles)  # type: ignore[arg-type]  # handles
             for handle in apart:
-                self.answered(key, without(taken, self.renewed.answered((key, handle), taken)), (handle,))
+                apart_of.setdefault((key, handle), []).extend(taken)
             if rest := [handle for handle in handles if handle not in apart] if apart else handles:
                 self.answered(key, taken, rest)  # type: ignore[arg-type]  # handles
+        for (key, handle), found in apart_of.items():
+            taken = merged(found)
+            self.answered(key, without(taken, self.renewed.answered((key, handle), taken)), (handle,))
 
     def answered(self, key: bytes, ranges: Ranges, handles: Sequence[int]) -> None:
         """Records that the program has done these messages, or does not have them: they do not come again, or are
