@@ -247,8 +247,8 @@ def _full_text(keys: list[str]) -> str:
         f"as much is unacked as may be of one key ({KEY_UNACKED_MAX:,} messages; those that were given back with a"
         " delay that is not over count, too, and so do stretches that were acked above an unacked message), so no"
         f" consumer of the queue gets more of: {named}. It goes on once some are acked, a consumer that has them ends,"
-        " their ack timeout or lease is over, or the delay with which they were given back. Where far fewer are unacked,"
-        " the slice's memory of attached queues is full: it goes on once there is room"
+        " their ack timeout or lease is over, or the delay with which they were given back. Where far fewer are"
+        " unacked, the slice's memory of attached queues is full: it goes on once there is room"
     )
 
 
