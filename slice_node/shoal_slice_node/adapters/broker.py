@@ -340,8 +340,8 @@ class Broker:
         return bool(self.writers or self.watch_wakers)
 
     async def _tick(self) -> None:
-        """Tells the node the time every TICK_MS, or IDLE_TICK_MS while nobody asks anything of it; while it is idle,
-        lets the checkpoint's pages leave memory."""
+        """Tells the node the time every TICK_MS, or IDLE_TICK_MS while nobody has a session and nothing is written;
+        then lets the checkpoint's pages leave memory."""
         operations_seen, active_ms = 0, steady_ms()
         pause_ms = TICK_MS
         while True:

@@ -30,7 +30,7 @@ CHECKPOINTER_RESIDENT_BYTES_MAX: Final = 96 << 20
 """An idle checkpointer with more resident memory than this starts itself anew."""
 
 IDLE_MS: Final = 3_000
-"""The checkpoint's pages leave the resident memory after this time without work."""
+"""The checkpoint's pages leave the resident memory after this time without work, and a node ticks less often then."""
 
 assert CHECKPOINTER_ANSWER_S_MAX > LOCK_WAIT_S_MAX
 assert EXPORT_PAGE_BYTES + 2 * EXPORTED_RANGE_BYTES_MAX * DONE_RANGES_MAX < FRAME_BYTES_MAX
