@@ -166,14 +166,15 @@ async def test_a_queue_that_was_declared_anew_while_another_session_had_it_at_a_
     await fake_broker.bind(queue, key, start=shoal.EARLIEST)
     await fake_broker.publish_many(key, [b"1", b"2", b"3"])
     other = shoal.connect(cluster.redirectors[0].address)
-    async with asyncio.timeout(20), other, fake_broker.consume(queue) as old:
+    async with asyncio.timeout(30), fake_broker.consume(queue) as old:
         first = await take(old, 3)
         cluster.slices["s01"].ignored = {"attach"}
-        opening = asyncio.create_task(take_part(other, queue))
-        await until(lambda: not old._slices["s02"].attachments.complete)
-        opening.cancel()
-        await asyncio.wait([opening])
-        cluster.slices["s01"].ignored = set()
+        async with other:
+            opening = asyncio.create_task(take_part(other, queue))
+            await until(lambda: not old._slices["s02"].attachments.complete)
+            opening.cancel()
+            await asyncio.wait([opening])
+        cluster.slices["s01"].ignored = set()  # Now that nobody asks it once more.
         await fake_broker.drop(queue)
         await fake_broker.declare(queue, QueueOptions(exclusive="newest"))
         await fake_broker.bind(queue, key, start=shoal.EARLIEST)

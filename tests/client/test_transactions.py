@@ -61,7 +61,7 @@ async def test_keys_are_configured_with_the_rest_or_not_at_all(broker: Broker) -
     async with broker.transaction() as tx:
         tx.configure([key, other], options)
         first = tx.publish(key, b"kept by the history alone")
-    assert (first.value.offset, first.value.queues) == (1, 0)
+    assert first.value.offset > 0 and first.value.queues == 0
     assert {(await broker.describe_key(one)).options for one in (key, other)} == {options}
     with pytest.raises(shoal.Unroutable):
         async with broker.transaction() as tx:
