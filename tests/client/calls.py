@@ -29,6 +29,16 @@ def fresh(word: str) -> str:
     return name
 
 
+async def new_key(broker: shoal.Broker) -> str:
+    """A name of a key whose offsets begin at 1, also where keys of tests that take other names have vanished."""
+    probe = fresh("probe")
+    await broker.declare(probe)
+    while await broker.bind(probe, key := fresh("key")) != 1:
+        pass
+    await broker.drop(probe)
+    return key
+
+
 def tagged(tag: str, word: str) -> str:
     """A new name that lies with all others of the tag. Not by `fresh`, which would take other partitions for it."""
     return f"{{{tag}}}{word}-{next(_NUMBERS)}"

@@ -9,14 +9,14 @@ import pytest
 
 import shoal
 import shoal.testing
-from tests.client.calls import fresh, take
+from tests.client.calls import fresh, new_key, take
 
 LAST_3 = shoal.KeyOptions(capacity_messages=3, policy="drop_oldest")
 
 
 async def full_key(broker: shoal.Broker) -> tuple[str, str]:
     """A queue, and a key that drops the oldest; the queue still has to get 8 to 10 of it, 1 to 7 are gone."""
-    queue, key = fresh("queue"), fresh("key")
+    queue, key = fresh("queue"), await new_key(broker)
     await broker.declare(queue)
     await broker.configure(key, LAST_3)
     await broker.bind(queue, key)
@@ -54,7 +54,7 @@ async def test_a_pull_hears_of_a_gap_and_a_peek_takes_none(broker: shoal.Broker)
 
 
 async def test_a_slow_consumer_hears_of_it_when_it_goes_on(broker: shoal.Broker) -> None:
-    queue, key = fresh("queue"), fresh("key")
+    queue, key = fresh("queue"), await new_key(broker)
     await broker.declare(queue)
     await broker.configure(key, LAST_3)
     await broker.bind(queue, key)
@@ -124,7 +124,7 @@ async def test_a_bind_at_an_offset_says_whether_it_could_be_honoured(broker: sho
 
 
 async def test_a_second_bind_at_an_offset_says_that_the_queue_was_bound_before(broker: shoal.Broker) -> None:
-    queue, key, other = fresh("queue"), fresh("key"), fresh("other")
+    queue, key, other = fresh("queue"), await new_key(broker), await new_key(broker)
     await broker.declare(queue)
     await broker.configure([key, other], shoal.KeyOptions(history_messages=10))
     for number in range(3):
@@ -160,7 +160,7 @@ async def test_a_bind_by_age_gives_what_was_published_since(broker: shoal.Broker
 
 
 async def test_a_message_with_a_ttl_is_delivered_in_time_or_told_as_a_gap(broker: shoal.Broker) -> None:
-    queue, key = fresh("queue"), fresh("key")
+    queue, key = fresh("queue"), await new_key(broker)
     await broker.declare(queue)
     await broker.bind(queue, key)
     await broker.publish(key, b"for ever")

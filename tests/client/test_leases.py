@@ -9,14 +9,14 @@ import pytest
 
 import shoal
 import shoal.testing
-from tests.client.calls import fresh, take
+from tests.client.calls import fresh, new_key, take
 
 LEASE_MS = 60_000
 WAIT_S = 30
 
 
 async def bound(broker: shoal.Broker, keys: int = 1) -> tuple[str, list[str]]:
-    queue, names = fresh("queue"), [fresh("key") for _ in range(keys)]
+    queue, names = fresh("queue"), [await new_key(broker) for _ in range(keys)]
     await broker.declare(queue)
     await broker.bind(queue, names)
     return queue, names

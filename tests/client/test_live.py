@@ -11,12 +11,12 @@ import shoal
 from shoal_contract.chunk import encode_chunk
 from shoal_contract.partition_hash import partition_of
 from shoal_contract.wire import slice_pb2 as wire
-from tests.client.calls import bound, fresh, take, until
+from tests.client.calls import bound, fresh, new_key, take, until
 from tests.client.fake_cluster import PARTITIONS, FakeCluster
 
 
 async def test_a_live_message_reaches_an_open_inbox_and_needs_no_ack(broker: shoal.Broker) -> None:
-    queue, key = fresh("queue"), fresh("key")
+    queue, key = fresh("queue"), await new_key(broker)
     await broker.declare(queue)
     await broker.bind(queue, key)
     async with broker.consume(queue) as inbox:

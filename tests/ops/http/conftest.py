@@ -39,8 +39,13 @@ class Running:
 
 @pytest.fixture(scope="package")
 def running(package_folder: NewFolder) -> Iterator[Running]:
-    folder = package_folder("http")
-    arguments = ["up", "--slices", "2", "--data", str(folder / "data"), "--admin", "127.0.0.1:0"]
+    with cluster(package_folder("http"), slices=2) as running:
+        yield running
+
+
+@contextmanager
+def cluster(folder: Path, slices: int) -> Iterator[Running]:
+    arguments = ["up", "--slices", str(slices), "--data", str(folder / "data"), "--admin", "127.0.0.1:0"]
     arguments += ["--listen", "127.0.0.1:0", "--http", "127.0.0.1:0"]
     with started(arguments, folder / "up.log") as log:
         url = said(log, "page and HTTP API at ")

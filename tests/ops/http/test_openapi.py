@@ -18,7 +18,8 @@ from starlette.responses import JSONResponse
 from shoal_ops.http.application import new_application
 from shoal_ops.http.metrics import Metrics
 from shoal_ops.http.token import Token
-from tests.ops.http.conftest import Running, said, started
+from tests.folders import NewFolder
+from tests.ops.http.conftest import Running, cluster, said, started
 from tests.repository import with_tests
 
 TOKEN = "a-token-for-made-up-calls"
@@ -82,6 +83,13 @@ async def test_the_document_is_made_once_and_not_for_each_request(monkeypatch: p
     assert answers[0].headers["content-type"] == "application/json"
 
 
+@pytest.fixture(scope="module")
+def of_its_own(module_folder: NewFolder) -> Iterator[Running]:
+    """A cluster for made-up names alone: where their keys vanish, offsets of other tests' keys do not begin at 1."""
+    with cluster(module_folder("made-up"), slices=1) as running:
+        yield running
+
+
 @pytest.mark.parametrize(
     ("which", "calls_min"),
     [
@@ -91,11 +99,11 @@ async def test_the_document_is_made_once_and_not_for_each_request(monkeypatch: p
     ids=["all but transactions", "transactions"],
 )
 def test_made_up_calls_are_answered_as_described(
-    running: Running, tmp_path: Path, which: list[str], calls_min: int
+    of_its_own: Running, tmp_path: Path, which: list[str], calls_min: int
 ) -> None:
     """All checks of schemathesis but one: that whatever fits the schema is taken. Names are limited in bytes, a body is
     text or base64, keys with @ are reserved: JSON schema can say none of it. Event streams do not end: left out."""
-    arguments = ["admin", "--listen", "127.0.0.1:0", "--at", running.at]
+    arguments = ["admin", "--listen", "127.0.0.1:0", "--at", of_its_own.at]
     with started(arguments, tmp_path / "admin.log", {"SHOAL_ADMIN_TOKEN": TOKEN}) as log:
         url = said(log, "ready at ")
         command = [str(Path(sys.executable).parent / "schemathesis"), "run", f"{url}/openapi.json"]

@@ -71,7 +71,7 @@ def test_a_publish_waits_for_its_time(http: httpx.Client) -> None:
         )
     )
     receipts = [one["receipt"] for one in found["steps"]]
-    assert [(one["offset"], one["delayed"]) for one in receipts] == [(0, True), (0, True), (1, False)]
+    assert [(one["offset"] > 0, one["delayed"]) for one in receipts] == [(False, True), (False, True), (True, False)]
     assert [one["body"] for one in pull(http, "{tx-3}q")] == ["now"]
     soon = pull(http, "{tx-3}q", wait_s=20)
     assert [one["body"] for one in soon] == ["soon"]
@@ -91,7 +91,8 @@ def test_a_publish_expires_when_its_ttl_is_over(http: httpx.Client) -> None:
             {"publish": {"key": "{tx-4}talk", "body": "soon", "not_before_ms": in_a_moment, "ttl_ms": 3_600_000}},
         )
     )
-    assert [one["receipt"]["offset"] for one in found["steps"]] == [1, 2, 3, 0]
+    first, *others = [one["receipt"]["offset"] for one in found["steps"]]
+    assert others == [first + 1, first + 2, 0]
     peeked = ["an hour", "a moment", "for ever"]
     while "a moment" in peeked:
         peeked = [one["body"] for one in ok(http.get("/v1/queues/%7Btx-4%7Dq/messages"))["messages"]]
@@ -104,7 +105,7 @@ def test_a_publish_expires_when_its_ttl_is_over(http: httpx.Client) -> None:
     assert [one["body"] for one in shown] == ["an hour", "for ever", "soon"]
     assert [one.get("expires_ms", 0) - one["time_ms"] for one in (shown[0], shown[2])] == [3_600_000] * 2
     assert "expires_ms" not in shown[1]
-    assert gaps == [{"key": "{tx-4}talk", "first": 2, "end": 3, "why": "expired"}]
+    assert gaps == [{"key": "{tx-4}talk", "first": first + 1, "end": first + 2, "why": "expired"}]
 
 
 REFUSED = {
