@@ -248,4 +248,5 @@ class BindingEntry:
     unacked: int = 0
     """So many of these messages consumers have and did not ack, or gave back with a delay that is not over."""
     full: bool = False
-    """True if as much of this key is unacked as may be: no consumer of the queue gets more of it now."""
+    """True if as much of this key is unacked as may be, or it was acked with gaps and the slice's memory of attached
+    queues is full: no consumer of the queue gets more of it now."""

@@ -528,8 +528,9 @@ class BindingDescription:
     unacked: int = 0
     """So many of these messages inboxes and pulls have and did not ack, or gave back with a delay that is not over."""
     full: bool = False
-    """True if as much of this key is unacked as may be: nobody who consumes the queue gets more of it until some is
-    acked or comes back, or the delay of its nack is over."""
+    """True if as much of this key is unacked as may be, or it was acked with gaps and the slice's memory of attached
+    queues is full: no consumer of the queue gets more of it until some is acked or comes back, the delay of its nack is
+    over, or there is room."""
 
 
 @dataclass(frozen=True, slots=True)

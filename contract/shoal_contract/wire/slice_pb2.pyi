@@ -1592,7 +1592,8 @@ class BindingDescription(_message.Message):
     """How many of these messages sessions and pulls have and did not ack, or gave back with a delay that is not over."""
     full: _builtins.bool
     """So many are unacked, stretches that were acked above an unacked message included, that nothing but the lowest message is given until
-    some are acked, or come back: no consumer of the queue gets more of this key.
+    some are acked, or come back: no consumer of the queue gets more of this key. So it is, too, where there are such
+    stretches and the memory of attached queues is full.
     """
     def __init__(
         self,

@@ -436,7 +436,11 @@ class Binding(BaseModel):
     messages: Annotated[int, Field(description="backlog")]
     unacked: Annotated[int, Field(description="of these, consumers have, or gave back with a delay that is not over")]
     full: Annotated[
-        bool, Field(description="as much is unacked as may be of one key: no consumer of the queue gets more of it now")
+        bool,
+        Field(
+            description="as much is unacked as may be of one key, or it was acked with gaps and the slice's memory of"
+            " attached queues is full: no consumer of the queue gets more of it now"
+        ),
     ]
 
 
